@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+# Builds Tarn. Sources are found by wildcard, so a new file needs no line here; a room without
+# sources is left out. Everything that is made lies under build/. `make help` lists the targets.
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.SECONDARY:
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+
+# ---- switches ------------------------------------------------------------------------------
+# SAN=address,undefined or SAN=thread  a sanitizer build, in a folder of its own
+# WERROR=1                             warnings are errors (CI)
+# V=1                                  print the commands
+# T=NAME                               only tests whose name contains NAME
+# B=DIR                                build in DIR instead of build/
+SAN ?=
+WERROR ?=
+V ?=
+T ?=
+PREFIX ?= /usr/local
+DESTDIR ?=
+KDIR ?= /lib/modules/$(shell uname -r)/build
+PROMPT ?= Explain in two sentences what an operating system does.
+
+comma := ,
+empty :=
+space := $(empty) $(empty)
+
+ifneq ($(SAN),)
+B ?= build/san-$(subst $(space),-,$(subst $(comma),-,$(SAN)))
+else
+B ?= build
+endif
+
+ifeq ($(V),)
+Q := @
+msg = @printf '  %-7s %s\n' '$(1)' '$(2)';
+else
+Q :=
+msg =
+endif
+
+# ---- flags ---------------------------------------------------------------------------------
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+AR := ar
+PKG_CONFIG ?= pkg-config
+PKGS := libevent jansson libpcre2-8 libcurl libcrypto liburcu
+
+PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS := $(shell for p in $(PKGS); do $(PKG_CONFIG) --libs $$p 2>/dev/null; done)
+
+OPT ?= $(if $(SAN),-O1,-O2)
+KERNEL_OPT ?= $(if $(SAN),-O1,-O3)
+CFLAGS ?= -g
+WARN := -Wall -Wextra $(if $(filter-out 0,$(WERROR)),-Werror)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+
+# -ffp-contract=off: every fused multiply-add is written, none is made by the compiler, so that
+# plain C and SIMD kernels give the same bits.
+TARN_CFLAGS = -std=gnu11 $(OPT) $(CFLAGS) $(WARN) -ffp-contract=off -fno-strict-aliasing \
+	-pthread -D_GNU_SOURCE -I. $(PKG_CFLAGS) $(SANFLAGS)
+LDLIBS := -Wl,--as-needed $(PKG_LIBS) -lnuma -ldl -lm -pthread
+TARN_LDFLAGS = $(LDFLAGS) $(SANFLAGS) -pthread
+
+# Only files named after an instruction set may use it; the rest runs on any x86-64 and picks by
+# cpuid at run time.
+AVX2_FLAGS := -mavx2 -mfma -mf16c
+AVX512_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c -mavx2
+isa_flags = $(if $(filter %_avx2.c,$(1)),$(AVX2_FLAGS))$(if $(filter %_avx512.c,$(1)),$(AVX512_FLAGS))
+opt_flags = $(if $(filter kernels/cpu/%,$(1)),$(KERNEL_OPT))
+
+# ---- sources -------------------------------------------------------------------------------
+KERNEL_SRC := $(wildcard kernels/cpu/*.c)
+ENGINE_SRC := $(wildcard engine/*.c engine/*/*.c)
+KVPOOL_SRC := $(wildcard engine/kv/kvpool_*.c)
+CLI_SRC := $(wildcard daemon/cli_*.c)
+DAEMON_SRC := $(filter-out $(CLI_SRC),$(wildcard daemon/*.c))
+TEST_SRC := $(wildcard tests/*/test_*.c)
+BENCH_SRC := $(wildcard tests/bench/bench_*.c)
+# Any other C file in a test room is a helper, linked into that room's tests where needed.
+HELP_SRC := $(filter-out $(TEST_SRC) $(BENCH_SRC),$(wildcard tests/*/*.c))
+
+obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+ENGINE_OBJ := $(call obj,$(KERNEL_SRC) $(ENGINE_SRC))
+DAEMON_OBJ := $(call obj,$(DAEMON_SRC))
+CLI_OBJ := $(call obj,$(CLI_SRC))
+HELP_OBJ := $(call obj,$(HELP_SRC))
+KVPOOL_OBJ := $(patsubst %.c,$(B)/pic/%.o,$(KVPOOL_SRC))
+TEST_BIN := $(patsubst %.c,$(B)/%,$(TEST_SRC))
+BENCH_BIN := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+
+# A program is built once a file of its room holds main().
+has_main = $(if $(1),$(shell grep -ls '^int main\>' $(1)))
+PROGRAMS := $(if $(call has_main,$(DAEMON_SRC)),$(B)/tarnd) \
+	$(if $(call has_main,$(CLI_SRC)),$(B)/tarn) \
+	$(if $(KVPOOL_SRC),$(B)/libkvpool.so)
+
+# ---- targets -------------------------------------------------------------------------------
+.PHONY: all setup run check test tests bench lint fmt modules install clean help deps FORCE
+
+all: $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
+
+setup: ## install the Debian packages that are missing, and the tests' Python packages
+	$(Q)scripts/setup --tests
+
+run: ## set up, build, fetch the default model, ask it PROMPT and print answer and speed
+	$(Q)scripts/setup
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)model=$$(scripts/fetch-model smollm2) && \
+		TARN_MODEL="$$model" $(B)/tarn run "$(PROMPT)"
+
+check: ## set up, build and run every test (with the sanitizer passes where CI is set)
+	$(Q)scripts/setup --tests
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)scripts/run-tests --build-dir $(B) $(if $(T),-t '$(T)') $(ROOMS)
+
+tests: $(TEST_BIN) $(PROGRAMS) ## build the tests without running them
+
+test: tests ## run the tests: T=NAME picks some, ROOMS="unit engine" picks rooms, SAN= a build
+	$(Q)scripts/run-tests --build-dir $(B) $(if $(T),-t '$(T)') $(ROOMS)
+
+bench: $(BENCH_BIN) $(PROGRAMS) ## build and run the benchmarks, one after the other
+	$(Q)scripts/run-tests --bench --build-dir $(B) $(if $(T),-t '$(T)')
+
+lint: ## check style and the arrows between rooms
+	$(Q)scripts/check-style
+	$(Q)scripts/check-deps
+
+fmt: ## lay out the C files by .clang-format
+	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
+
+modules: ## build kvpool.ko against KDIR (the running kernel's headers)
+	$(Q)if [ -z "$(wildcard kmod/*.c)" ]; then \
+		echo "kmod/ holds no sources yet: no kernel module to build;" \
+		     "tarnd uses the memfd backend without it"; \
+	elif [ ! -d "$(KDIR)" ]; then \
+		echo "no kernel headers at $(KDIR): install linux-headers, or name them by KDIR=" >&2; \
+		exit 1; \
+	else \
+		mkdir -p build/kmod && $(MAKE) -C "$(KDIR)" M="$(CURDIR)" modules && \
+		mv -f kvpool.ko build/; \
+	fi
+
+install: all ## install below PREFIX (/usr/local), with DESTDIR in front
+	$(Q)install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" \
+		"$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/share/man/man1"
+	$(Q)for p in tarnd tarn; do \
+		if [ -f "$(B)/$$p" ]; then install -m 755 "$(B)/$$p" "$(DESTDIR)$(PREFIX)/bin/"; fi; done
+	$(Q)if [ -f "$(B)/libkvpool.so" ]; then \
+		install -m 755 "$(B)/libkvpool.so" "$(DESTDIR)$(PREFIX)/lib/$(KVPOOL_SONAME)"; \
+		ln -sf $(KVPOOL_SONAME) "$(DESTDIR)$(PREFIX)/lib/libkvpool.so"; \
+		install -m 644 engine/kv/libkvpool.h "$(DESTDIR)$(PREFIX)/include/"; fi
+	$(Q)for m in $(wildcard daemon/*.1); do \
+		install -m 644 "$$m" "$(DESTDIR)$(PREFIX)/share/man/man1/"; done
+
+clean: ## remove build/
+	$(Q)rm -rf build
+
+help: ## list the targets
+	@echo "Targets:"
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@echo "Switches:"
+	@sed -n 's/^# \([A-Z]*=[^ ]*.*[a-z].*\)/  \1/p' $(firstword $(MAKEFILE_LIST))
+
+# What is not installed stops the build with the way out, instead of a missing header somewhere.
+MISSING := $(shell for p in $(PKGS); do $(PKG_CONFIG) --exists $$p 2>/dev/null || echo $$p; done) \
+	$(if $(wildcard /usr/include/numa.h /usr/local/include/numa.h),,libnuma)
+deps:
+ifneq ($(strip $(MISSING)),)
+	@echo "not installed: $(strip $(MISSING)). Run: make setup" >&2; exit 1
+endif
+
+# ---- libraries and programs ----------------------------------------------------------------
+KVPOOL_SONAME := libkvpool.so.0
+
+# Written only when its text changes, so that other flags or another list of files rebuild what
+# depends on them and the same ones rebuild nothing.
+define write_if_changed
+	@mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
+endef
+
+$(B)/flags: FORCE
+	$(call write_if_changed,$(CC) $(TARN_CFLAGS) $(KERNEL_OPT) $(AVX2_FLAGS) $(AVX512_FLAGS))
+$(B)/libengine.list: FORCE
+	$(call write_if_changed,$(ENGINE_OBJ))
+$(B)/libdaemon.list: FORCE
+	$(call write_if_changed,$(DAEMON_OBJ) $(CLI_OBJ))
+$(B)/libhelp.list: FORCE
+	$(call write_if_changed,$(HELP_OBJ))
+
+# The output appears by rename, so that two makes at once cannot read half a file.
+define archive
+	$(call msg,AR,$@)tmp=$@.$$$$; rm -f $$tmp && \
+		$(AR) qcsD $$tmp $(filter %.o,$^) && mv -f $$tmp $@
+endef
+define link
+	$(call msg,LINK,$@)mkdir -p $(@D); $(CC) $(TARN_LDFLAGS) -o $@.$$$$ $(1) $(LDLIBS) && \
+		mv -f $@.$$$$ $@
+endef
+define compile
+	$(call msg,CC,$<)mkdir -p $(@D); \
+		$(CC) $(TARN_CFLAGS) $(call opt_flags,$<) $(call isa_flags,$<) $(1) \
+		-MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@.$$$$ $< && mv -f $@.$$$$ $@
+endef
+
+$(B)/obj/%.o: %.c $(B)/flags | deps
+	$(call compile,)
+
+$(B)/pic/%.o: %.c $(B)/flags | deps
+	$(call compile,-fPIC -fvisibility=hidden)
+
+$(B)/libengine.a: $(ENGINE_OBJ) $(B)/libengine.list
+	$(archive)
+$(B)/libdaemon.a: $(DAEMON_OBJ) $(CLI_OBJ) $(B)/libdaemon.list
+	$(archive)
+$(B)/libhelp.a: $(HELP_OBJ) $(B)/libhelp.list
+	$(archive)
+
+$(B)/tarnd: $(DAEMON_OBJ) $(B)/libengine.a
+	$(call link,$(filter %.o,$^) $(B)/libengine.a)
+
+# The command line shares files with the daemon: the linker takes those it needs.
+$(B)/tarn: $(CLI_OBJ) $(B)/libdaemon.a $(B)/libengine.a
+	$(call link,$(filter %.o,$^) $(B)/libdaemon.a $(B)/libengine.a)
+
+# Exactly what the public header declares is exported: the compiler lists its prototypes.
+$(B)/libkvpool.map: engine/kv/libkvpool.h $(B)/flags
+	$(Q)mkdir -p $(@D); echo '#include "$<"' | \
+		$(CC) $(TARN_CFLAGS) -x c -fsyntax-only -aux-info $@.aux - && \
+	{ echo '{ global:'; \
+	  sed -n 's|^/\* $<:.*[ *]\(kvpool_[a-z0-9_]*\) (.*|  \1;|p' $@.aux; \
+	  echo '  local: *; };'; } > $@; rm -f $@.aux
+
+$(B)/libkvpool.so: $(KVPOOL_OBJ) $(B)/libkvpool.map
+	$(call link,-shared -Wl$(comma)-soname$(comma)$(KVPOOL_SONAME) \
+		-Wl$(comma)--version-script$(comma)$(B)/libkvpool.map \
+		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) $(filter %.o,$^))
+
+# ---- tests ---------------------------------------------------------------------------------
+# tests/daemon may call the daemon's functions; every other room sees the engine only.
+TEST_LIBS := $(B)/libhelp.a $(B)/libengine.a
+DAEMON_TEST_LIBS := $(B)/libhelp.a $(B)/libdaemon.a $(B)/libengine.a
+
+$(B)/tests/daemon/%: $(B)/obj/tests/daemon/%.o $(DAEMON_TEST_LIBS)
+	$(call link,$< $(DAEMON_TEST_LIBS))
+$(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
+	$(call link,$< $(TEST_LIBS))
+
+-include $(patsubst %.c,$(B)/obj/%.d,$(KERNEL_SRC) $(ENGINE_SRC) $(DAEMON_SRC) $(CLI_SRC) \
+	$(TEST_SRC) $(BENCH_SRC) $(HELP_SRC)) $(patsubst %.c,$(B)/pic/%.d,$(KVPOOL_SRC))
