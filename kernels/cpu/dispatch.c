@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables of kernels, one per instruction set, and the choice among them by
+ * what this CPU has. It holds no kernel. Any thread; the tables are constant.
+ */
+#include "kernels/cpu/kernels_private.h"
+
+#include <stdlib.h>
+
+static const struct cpu_kernels kernels_ref = {
+	.isa = "ref",
+	.quantize = quantize_ref,
+	.linear_q8 = linear_q8_ref,
+	.linear_f32 = linear_f32_ref,
+	.rms_norm = rms_norm_ref,
+	.rope = rope_ref,
+	.append = append_ref,
+	.attend = attend_ref,
+	.merge = merge_ref,
+	.gate = gate_ref,
+	.add = add_ref,
+	.scale = scale_ref,
+	.softcap = softcap_ref,
+	.argmax = argmax_ref,
+	.exp_sum = exp_sum_ref,
+};
+
+const struct cpu_kernels *cpu_kernels_get(enum cpu_isa isa)
+{
+	switch (isa) {
+	case CPU_ISA_REF:
+		return &kernels_ref;
+	case CPU_ISA_AVX2:
+	case CPU_ISA_AVX512:
+	case CPU_NR_ISAS:
+		break;
+	}
+	return NULL;
+}
+
+const struct cpu_kernels *cpu_kernels_best(void)
+{
+	static const char *const names[CPU_NR_ISAS] = { "ref", "avx2", "avx512" };
+	const char *wanted = getenv("TARN_CPU_ISA");
+	int isa = CPU_ISA_AVX512;
+
+	for (int i = 0; wanted && i < CPU_NR_ISAS; i++) {
+		if (strcmp(wanted, names[i]) == 0)
+			isa = i;
+	}
+	while (!cpu_kernels_get((enum cpu_isa)isa))
+		isa--;
+	return cpu_kernels_get((enum cpu_isa)isa);
+}
