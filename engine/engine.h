@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine: a model and its KV memory, as the daemon sees them. This is the
+ * only header of engine/ (with kv/libkvpool.h) that daemon/ may include.
+ *
+ * Everything is opaque: an engine (one model, loaded once) and its sequences
+ * (one generation each, owned by a principal). The daemon decides who computes
+ * in a step; the engine computes it.
+ *
+ * Threads: calls marked [any] may come from any thread at any time after
+ * tarn_engine_create() returned. Calls marked [driver] come from one thread at
+ * a time, the driver; nothing else makes the engine change.
+ *
+ * Errors: 0 or -errno; calls that look at what a client sent end in
+ * (char *err, size_t errlen) and write one line that names the offence.
+ */
+#ifndef TARN_ENGINE_H
+#define TARN_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct tarn_engine;
+struct tarn_seq;
+
+/* ---- the engine ----------------------------------------------------------- */
+
+enum tarn_device { TARN_DEVICE_AUTO, TARN_DEVICE_CPU, TARN_DEVICE_CUDA };
+
+enum tarn_kv_backend {
+	TARN_KV_AUTO,
+	TARN_KV_KERNEL,
+	TARN_KV_MEMFD,
+	TARN_KV_CUDA,
+};
+
+struct tarn_engine_options {
+	const char *model_path; /* a GGUF file */
+	uint32_t nr_threads; /* 0: one per core this process may use */
+	uint32_t ctx_tokens; /* most tokens of one sequence; 0: the model's */
+	enum tarn_device device;
+	enum tarn_kv_backend kv_backend;
+	uint64_t kv_bytes; /* all KV memory; 0: half of MemAvailable, see tarn_engine_info */
+	bool precise; /* float32 activations and KV */
+	bool no_prefix_cache;
+	uint32_t max_batch_tokens; /* most tokens of one step; 0: 512 */
+	/*
+	 * Called while loading, from the creating thread, @fraction rising from 0 to 1. A
+	 * non-zero return stops the load: tarn_engine_create() answers -ECANCELED.
+	 */
+	int (*progress)(void *arg, const char *stage, double fraction);
+	void *progress_arg;
+};
+
+/**
+ * tarn_engine_create - load a model
+ * @err, @errlen: [out] what is wrong; when it succeeds, a warning worth logging, or "".
+ *
+ * Return: 0; -ENOENT, -EACCES (file); -EINVAL (broken file, or an option out of range); -ENOTSUP
+ * (architecture, tensor type, tokenizer); -ENODEV (device or KV backend not there);
+ * -ENOMEM; -ECANCELED.
+ */
+int tarn_engine_create(const struct tarn_engine_options *options, struct tarn_engine **out_engine,
+		       char *err, size_t errlen);
+/* Every sequence must be gone. NULL is fine. */
+void tarn_engine_destroy(struct tarn_engine *engine);
+
+struct tarn_engine_info {
+	const char *model_name; /* general.name, or the file's stem */
+	const char *model_path;
+	const char *arch;
+	const char *quant; /* what most weight bytes are: "Q4_1" */
+	const char *device; /* "cpu (avx512)" */
+	const char *kv_backend; /* "memfd" */
+	const char *fingerprint; /* the numerics id, short: system_fingerprint */
+	uint64_t nr_params;
+	uint64_t weight_bytes; /* packed */
+	uint64_t kv_limit_bytes;
+	uint32_t kv_bytes_per_token; /* all streams, within the window */
+	uint32_t ctx_tokens; /* most tokens of one sequence */
+	uint32_t model_ctx_tokens; /* what the model was made for */
+	uint32_t nr_vocab;
+	uint32_t nr_threads;
+	uint32_t max_batch_tokens;
+	bool has_chat_template;
+	bool precise;
+};
+
+/* [any] Strings live as long as the engine. */
+const struct tarn_engine_info *tarn_engine_info(const struct tarn_engine *engine);
+
+struct tarn_engine_stat {
+	uint64_t kv_used_bytes; /* held by live sequences */
+	uint64_t kv_reserved_bytes; /* promised to them beyond that */
+	uint64_t kv_cached_bytes; /* finished prefixes, given up when needed */
+	uint64_t kv_spare_bytes;
+	uint64_t nr_seqs;
+	uint64_t nr_steps;
+	uint64_t prompt_tokens, generated_tokens;
+	uint64_t prefix_query_tokens, prefix_hit_tokens;
+};
+
+/* [any] */
+void tarn_engine_stat(struct tarn_engine *engine, struct tarn_engine_stat *out_stat);
+
+/* ---- text ------------------------------------------------------------------- */
+
+enum tarn_tokenize_flags {
+	TARN_TOKENIZE_PARSE_SPECIAL = 1u << 0, /* "<|im_end|>" in the text is the token */
+	TARN_TOKENIZE_ADD_SPECIAL = 1u << 1, /* BOS and EOS where the model asks for them */
+};
+
+/* [any] @out_ids: malloc'ed, the caller frees. Return: 0, -ENOMEM, -EFBIG. */
+int tarn_tokenize(const struct tarn_engine *engine, const char *text, size_t len,
+		  unsigned int flags, int32_t **out_ids, size_t *out_nr);
+/*
+ * [any] The bytes of one token (not always whole characters); control tokens are empty unless
+ * @special. Owned by the engine.
+ */
+const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id, bool special,
+			     size_t *out_len);
+/* [any] malloc'ed text. Return: 0, -EINVAL (an id out of range), -ENOMEM. */
+int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids, size_t nr, bool special,
+		    char **out_text, size_t *out_len);
+/**
+ * tarn_chat_prompt - [any] render the model's chat template
+ * @request_json: an object with "messages" and whatever else the template may read ("tools",
+ *	"add_generation_prompt": true unless given, ...). bos_token and eos_token are added.
+ * @out_text: [out] malloc'ed prompt text, to be tokenised with PARSE_SPECIAL; NULL if not wanted.
+ * @out_ids, @out_nr: [out] its token ids, with one BOS where the model wants it, malloc'ed.
+ *
+ * Return: 0; -ENOENT (the model has no template); -EINVAL (the template refused the request, or a
+ * construct failed: err says which and where); -ENOMEM.
+ */
+int tarn_chat_prompt(const struct tarn_engine *engine, const char *request_json, size_t len,
+		     char **out_text, int32_t **out_ids, size_t *out_nr, char *err,
+		     size_t errlen);
+
+/*
+ * Tokenise with a model file alone, metadata only (no tensors needed): for `tarn tokenize`.
+ */
+int tarn_tokenize_file(const char *model_path, const char *text, size_t len, unsigned int flags,
+		       int32_t **out_ids, size_t *out_nr, char *err, size_t errlen);
+
+/* ---- sequences ---------------------------------------------------------------- */
+
+/* On whose behalf memory is held and work is done. Every sequence has one. */
+struct tarn_principal {
+	uid_t uid;
+	gid_t gid;
+	pid_t pid; /* 0 when not known */
+};
+
+enum {
+	TARN_MAX_LOGPROBS = 20,
+	TARN_MAX_CHOICES = 128,
+};
+
+struct tarn_sampling {
+	float temperature; /* 0: greedy */
+	uint32_t top_k; /* 0: off */
+	float top_p; /* 1: off */
+	float min_p; /* 0: off */
+	uint64_t seed;
+	uint32_t nr_logprobs; /* alternatives to report, up to TARN_MAX_LOGPROBS */
+	bool logprobs; /* report the chosen token's log probability */
+	bool ignore_eos; /* end tokens do not end; they are never chosen */
+};
+
+struct tarn_seq_params {
+	struct tarn_principal principal;
+	const int32_t *prompt; /* copied */
+	uint32_t nr_prompt;
+	uint32_t max_new_tokens; /* memory for them is kept */
+	uint32_t nr_choices; /* 1, or how many tarn_seq_fork() will make, this one included */
+	struct tarn_sampling sampling;
+	bool no_prefix_cache; /* neither look up nor keep */
+};
+
+/**
+ * tarn_seq_create - [driver] open a sequence and keep memory for it
+ * @out_seq: [out] tarn_seq_destroy() ends it.
+ * @err: names the offence: an id out of range and its place, the prompt's and context's lengths.
+ *
+ * The longest known prefix is taken over at once: see tarn_seq_cached().
+ * Return: 0; -EINVAL (empty prompt, id out of range, sampling out of range); -E2BIG (prompt plus
+ * max_new_tokens beyond the context); -EAGAIN (memory is held by others now); -ENOSPC
+ * (more than all KV memory); -ENOMEM.
+ */
+int tarn_seq_create(struct tarn_engine *engine, const struct tarn_seq_params *params,
+		    struct tarn_seq **out_seq, char *err, size_t errlen);
+/* [any] The checks of tarn_seq_create() that need no memory, for an early 400. */
+int tarn_seq_check(const struct tarn_engine *engine, const struct tarn_seq_params *params,
+		   char *err, size_t errlen);
+/**
+ * tarn_seq_fork - [driver] another choice of the same prompt
+ * @choice: its number, part of the random keys; the parent is choice 0.
+ *
+ * Call it when tarn_seq_pending() of the parent is 1 (the prompt's last token), before
+ * that is computed. Shares everything computed. Return: 0, -EAGAIN, -ENOMEM; -EINVAL otherwise.
+ */
+int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice, struct tarn_seq **out_seq);
+/* [driver] Any time between steps; memory is free, or cached, on return. NULL is fine. */
+void tarn_seq_destroy(struct tarn_seq *seq);
+
+/* Prompt tokens taken from the cache; tokens that wait to be computed (1 while decoding). */
+uint32_t tarn_seq_cached(const struct tarn_seq *seq);
+uint32_t tarn_seq_pending(const struct tarn_seq *seq);
+uint32_t tarn_seq_len(const struct tarn_seq *seq); /* prompt and sampled tokens */
+
+/* ---- a step --------------------------------------------------------------------- */
+
+struct tarn_work {
+	struct tarn_seq *seq;
+	uint32_t nr_tokens; /* how many of its pending tokens to compute; at least 1 */
+};
+
+struct tarn_logprob {
+	int32_t id;
+	float logprob;
+};
+
+struct tarn_result {
+	/*
+	 * 0; or a negative errno that concerns this sequence alone (it was not computed and
+	 * can only be destroyed).
+	 */
+	int status;
+	bool has_token; /* a token was sampled: all pending ones were computed */
+	int32_t token; /* appended to the sequence as its next pending token */
+	bool is_end; /* an end-of-generation token (never with ignore_eos) */
+	float logprob; /* of the model's own distribution, before temperature */
+	uint32_t nr_top;
+	struct tarn_logprob top[TARN_MAX_LOGPROBS]; /* descending */
+};
+
+/**
+ * tarn_step - [driver] compute a batch of tokens from many sequences
+ * @work: one entry per sequence; the sum of nr_tokens at most max_batch_tokens.
+ * @out_results: [out] one per entry.
+ *
+ * Results of a sequence do not depend on what else is in the batch, nor on how its prompt is cut.
+ * Return: 0 (look at each status); -EINVAL for a bad batch, nothing computed; -EIO
+ * when the device failed: the engine is of no more use.
+ */
+int tarn_step(struct tarn_engine *engine, const struct tarn_work *work, uint32_t nr,
+	      struct tarn_result *out_results);
+/*
+ * [driver] Logits of the rows of the last step whose sequences sampled: float [nr_vocab], for tests
+ * and tools; NULL when entry @i sampled nothing. Valid until the next step.
+ */
+const float *tarn_step_logits(const struct tarn_engine *engine, uint32_t i);
+
+#endif /* TARN_ENGINE_H */

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text to token ids and back, as the model's file prescribes: byte-level BPE
+ * ("gpt2") with a pre-tokenizer, and SPM ("llama").
+ *
+ * Built from a GGUF's metadata, which may be closed afterwards. Immutable
+ * once built: any thread may call, at the same time.
+ */
+#ifndef TARN_ENGINE_TOKEN_TOKENIZER_H
+#define TARN_ENGINE_TOKEN_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gguf;
+struct tokenizer;
+
+enum token_type {
+	TOKEN_NORMAL = 1,
+	TOKEN_UNKNOWN = 2,
+	TOKEN_CONTROL = 3,
+	TOKEN_USER_DEFINED = 4,
+	TOKEN_UNUSED = 5,
+	TOKEN_BYTE = 6,
+};
+
+enum {
+	TOKEN_NONE = -1,
+};
+
+enum tokenizer_flags {
+	/* Control tokens written out in the text become their ids (templates). */
+	TOKENIZE_PARSE_SPECIAL = 1u << 0,
+	/* Put BOS before and EOS behind, where the file asks for them. */
+	TOKENIZE_ADD_SPECIAL = 1u << 1,
+};
+
+/**
+ * tokenizer_create - build the tokenizer a model file describes
+ * @gguf: metadata (tokenizer.ggml.*); not needed after the call.
+ * @out: [out] tokenizer_destroy() frees it.
+ * @err, @errlen: [out] names the offence when the call fails; when it succeeds, a
+ *	warning worth showing (a missing pre-tokenizer taken as "default") or "".
+ *
+ * Return: 0; -EINVAL for missing or broken vocabulary; -ENOTSUP for an unknown
+ * model or pre-tokenizer, named; -ENOMEM.
+ */
+int tokenizer_create(const struct gguf *gguf, struct tokenizer **out, char *err, size_t errlen);
+void tokenizer_destroy(struct tokenizer *tok); /* NULL is fine */
+
+/**
+ * tokenizer_encode - token ids of a text
+ * @text, @len: bytes; need not be valid UTF-8, may hold NUL.
+ * @flags: enum tokenizer_flags.
+ * @out_ids: [out] malloc'ed, the caller frees; NULL when there are none.
+ * @out_nr: [out] how many.
+ *
+ * Linear in @len but for a logarithm. Return: 0, -ENOMEM, or -EFBIG beyond 2^31 - 1 bytes.
+ */
+int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len,
+		     unsigned int flags, int32_t **out_ids, size_t *out_nr);
+
+/**
+ * tokenizer_piece - the bytes one token stands for in running text
+ * @id: a token id; out of range gives an empty piece.
+ * @special: whether control tokens give their text (else they are empty).
+ * @out_len: [out] bytes, which need not be whole UTF-8 characters.
+ *
+ * Return: a pointer into the tokenizer. The leading space that SPM adds is the
+ * caller's to strip, where tokenizer_adds_space() says so and the token is the first.
+ */
+const char *tokenizer_piece(const struct tokenizer *tok, int32_t id, bool special,
+			    size_t *out_len);
+
+/**
+ * tokenizer_decode - text of a run of tokens, malloc'ed, NUL-terminated beyond @out_len
+ *
+ * Return: 0, -ENOMEM, -EINVAL for an id out of range.
+ */
+int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t nr, bool special,
+		     char **out_text, size_t *out_len);
+
+uint32_t tokenizer_nr_tokens(const struct tokenizer *tok);
+enum token_type tokenizer_type(const struct tokenizer *tok, int32_t id);
+int32_t tokenizer_bos(const struct tokenizer *tok); /* TOKEN_NONE when there is none */
+int32_t tokenizer_eos(const struct tokenizer *tok);
+bool tokenizer_adds_bos(const struct tokenizer *tok);
+bool tokenizer_adds_space(const struct tokenizer *tok);
+/* End of generation: eos, eot, eom and their like, by id and by text. */
+bool tokenizer_is_end(const struct tokenizer *tok, int32_t id);
+/* Id of the token whose text is exactly @text (as in the file), or TOKEN_NONE. */
+int32_t tokenizer_find(const struct tokenizer *tok, const char *text, size_t len);
+
+#endif /* TARN_ENGINE_TOKEN_TOKENIZER_H */
