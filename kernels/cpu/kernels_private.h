@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/kernels_cpu.h"
 
 /* ---- packed formats ----------------------------------------------------- */
@@ -76,40 +77,7 @@ struct unpacked_block {
 void unpack_block_ref(enum pack_type type, const struct pack_planes *planes, uint32_t block,
 		      struct unpacked_block *out_block);
 
-/* ---- scalar helpers ----------------------------------------------------- */
-
-static inline float f32_from_bits(uint32_t bits)
-{
-	float f;
-
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
-static inline uint32_t f32_to_bits(float f)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	return bits;
-}
-
-/* Exact, subnormals, infinities and NaN included. */
-static inline float f16_to_f32(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-	uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
-
-	if (magnitude >= 0x0f800000) /* Inf, NaN: the exponent goes from all ones to all ones */
-		return f32_from_bits(sign | (magnitude + 0x70000000));
-	/* The power of two that moves the exponent's bias also makes subnormals normal. */
-	return f32_from_bits(sign | f32_to_bits(f32_from_bits(magnitude) * 0x1p112f));
-}
-
-static inline float bf16_to_f32(uint16_t h)
-{
-	return f32_from_bits((uint32_t)h << 16);
-}
+/* ---- unaligned loads ----------------------------------------------------- */
 
 static inline uint16_t load_u16(const uint8_t *p)
 {
