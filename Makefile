@@ -14,7 +14,9 @@ SHELL := /bin/bash
 # WERROR=1                             warnings are errors (CI)
 # V=1                                  print the commands
 # T=NAME                               only tests whose name contains NAME
+# ROOMS=LIST                           only the tests of these rooms: ROOMS="unit engine"
 # B=DIR                                build in DIR instead of build/
+# CI=1                                 check does all that .ci/run asks for
 SAN ?=
 WERROR ?=
 V ?=
@@ -71,7 +73,8 @@ TARN_LDFLAGS = $(LDFLAGS) $(SANFLAGS) -pthread
 # cpuid at run time.
 AVX2_FLAGS := -mavx2 -mfma -mf16c
 AVX512_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c -mavx2
-isa_flags = $(if $(filter %_avx2.c,$(1)),$(AVX2_FLAGS))$(if $(filter %_avx512.c,$(1)),$(AVX512_FLAGS))
+isa_flags = $(if $(filter %_avx2.c,$(1)),$(AVX2_FLAGS)) \
+	$(if $(filter %_avx512.c,$(1)),$(AVX512_FLAGS))
 opt_flags = $(if $(filter kernels/cpu/%,$(1)),$(KERNEL_OPT))
 
 # ---- sources -------------------------------------------------------------------------------
@@ -100,6 +103,16 @@ PROGRAMS := $(if $(call has_main,$(DAEMON_SRC)),$(B)/tarnd) \
 	$(if $(call has_main,$(CLI_SRC)),$(B)/tarn) \
 	$(if $(KVPOOL_SRC),$(B)/libkvpool.so)
 
+# A sub-make takes part in the -j of the call, or uses every core.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+RUN_TESTS = scripts/run-tests $(if $(T),-t '$(T)') $(if $(filter-out 0,$(V)),-v) $(ROOMS)
+
+# The pass under sanitizers that CI adds, and the rooms it covers.
+CI ?=
+CI_SAN := address,undefined
+CI_SAN_DIR := build/san-address-undefined
+CI_SAN_ROOMS := unit,kernels,engine,daemon
+
 # ---- targets -------------------------------------------------------------------------------
 .PHONY: all setup run check test tests bench lint fmt modules install clean help deps FORCE
 
@@ -110,19 +123,24 @@ setup: ## install the Debian packages that are missing, and the tests' Python pa
 
 run: ## set up, build, fetch the default model, ask it PROMPT and print answer and speed
 	$(Q)scripts/setup
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(SUBMAKE) all
 	$(Q)model=$$(scripts/fetch-model smollm2) && \
 		TARN_MODEL="$$model" $(B)/tarn run "$(PROMPT)"
 
-check: ## set up, build and run every test (with the sanitizer passes where CI is set)
+check: ## set up, build and run every test; where CI is set, under sanitizers too
 	$(Q)scripts/setup --tests
-	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)scripts/run-tests --build-dir $(B) $(if $(T),-t '$(T)') $(ROOMS)
+	$(Q)$(SUBMAKE) all tests
+ifneq ($(CI),)
+	$(Q)$(SUBMAKE) SAN=$(CI_SAN) B=$(CI_SAN_DIR) tests
+	$(Q)$(RUN_TESTS) --need-models --build-dir $(B) --build-dir $(CI_SAN_DIR):$(CI_SAN_ROOMS)
+else
+	$(Q)$(RUN_TESTS) --build-dir $(B)
+endif
 
 tests: $(TEST_BIN) $(PROGRAMS) ## build the tests without running them
 
-test: tests ## run the tests: T=NAME picks some, ROOMS="unit engine" picks rooms, SAN= a build
-	$(Q)scripts/run-tests --build-dir $(B) $(if $(T),-t '$(T)') $(ROOMS)
+test: tests ## run the tests of one build without setting up (T=, ROOMS=, SAN=)
+	$(Q)$(RUN_TESTS) --build-dir $(B)
 
 bench: $(BENCH_BIN) $(PROGRAMS) ## build and run the benchmarks, one after the other
 	$(Q)scripts/run-tests --bench --build-dir $(B) $(if $(T),-t '$(T)')
@@ -139,20 +157,26 @@ modules: ## build kvpool.ko against KDIR (the running kernel's headers)
 		echo "kmod/ holds no sources yet: no kernel module to build;" \
 		     "tarnd uses the memfd backend without it"; \
 	elif [ ! -d "$(KDIR)" ]; then \
-		echo "no kernel headers at $(KDIR): install linux-headers, or name them by KDIR=" >&2; \
+		echo "no kernel headers at $(KDIR): install them, or name others by KDIR=" >&2; \
 		exit 1; \
 	else \
-		mkdir -p build/kmod && $(MAKE) -C "$(KDIR)" M="$(CURDIR)" modules && \
-		mv -f kvpool.ko build/; \
+		mkdir -p build/kmod/kmod build/kmod/uapi && \
+		find build/kmod -name '*.[ch]' -delete && \
+		cp -p Kbuild build/kmod/ && cp -p kmod/*.[ch] build/kmod/kmod/ && \
+		cp -p uapi/*.h build/kmod/uapi/ && \
+		$(MAKE) -C "$(KDIR)" M="$(CURDIR)/build/kmod" modules && \
+		cp build/kmod/kvpool.ko build/; \
 	fi
 
 install: all ## install below PREFIX (/usr/local), with DESTDIR in front
 	$(Q)install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" \
 		"$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(Q)for p in tarnd tarn; do \
-		if [ -f "$(B)/$$p" ]; then install -m 755 "$(B)/$$p" "$(DESTDIR)$(PREFIX)/bin/"; fi; done
+		if [ -f "$(B)/$$p" ]; then \
+			install -m 755 "$(B)/$$p" "$(DESTDIR)$(PREFIX)/bin/"; fi; done
 	$(Q)if [ -f "$(B)/libkvpool.so" ]; then \
-		install -m 755 "$(B)/libkvpool.so" "$(DESTDIR)$(PREFIX)/lib/$(KVPOOL_SONAME)"; \
+		install -m 755 "$(B)/libkvpool.so" \
+			"$(DESTDIR)$(PREFIX)/lib/$(KVPOOL_SONAME)"; \
 		ln -sf $(KVPOOL_SONAME) "$(DESTDIR)$(PREFIX)/lib/libkvpool.so"; \
 		install -m 644 engine/kv/libkvpool.h "$(DESTDIR)$(PREFIX)/include/"; fi
 	$(Q)for m in $(wildcard daemon/*.1); do \

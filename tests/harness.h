@@ -3,9 +3,9 @@
  * The test harness: one header, in the shape of the Linux kselftest harness.
  *
  * It owns how a test program declares its tests, runs each in a child process of its own with a
- * time limit, and reports in TAP 13 on standard output. The checks are in tests/harness_check.h; which
- * programs run is for scripts/run-tests. Included once per test program, in the file that ends with
- * TEST_HARNESS_MAIN. Checks may be used from any function and thread of the child.
+ * time limit, and reports in TAP 13 on standard output. The checks are in tests/harness_check.h;
+ * which programs run is for scripts/run-tests. Included once per test program, in the file that
+ * ends with TEST_HARNESS_MAIN. Checks may be used from any function and thread of the child.
  *
  *	FIXTURE(pool) {
  *		struct pool *p;
@@ -88,7 +88,8 @@ struct harness_variant {
 
 struct harness_fixture {
 	const char *name;
-	struct harness_variant *variants; /* in the order of declaration; NULL: none */
+	struct harness_variant
+		*variants; /* in the order of declaration; NULL: none */
 	void (*setup)(void *self, const void *variant);
 	void (*teardown)(void *self, const void *variant);
 	size_t self_bytes;
@@ -126,23 +127,24 @@ static inline void harness_add_variant(struct harness_fixture *fixture,
 	*end = variant;
 }
 
-#define HARNESS_REGISTER(id, ...)                                                                  \
-	static struct harness_test harness_test_##id = { __VA_ARGS__ };                            \
-	static void __attribute__((constructor)) harness_register_##id(void)                       \
-	{                                                                                          \
-		harness_add_test(&harness_test_##id);                                              \
+#define HARNESS_REGISTER(id, ...)                                            \
+	static struct harness_test harness_test_##id = { __VA_ARGS__ };      \
+	static void __attribute__((constructor)) harness_register_##id(void) \
+	{                                                                    \
+		harness_add_test(&harness_test_##id);                        \
 	}
 
-#define HARNESS_TEST(test_name, seconds, signo)                                                    \
-	static void test_##test_name(void);                                                        \
-	static void harness_run_##test_name(void *self, const void *variant)                       \
-	{                                                                                          \
-		(void)self;                                                                        \
-		(void)variant;                                                                     \
-		test_##test_name();                                                                \
-	}                                                                                          \
-	HARNESS_REGISTER(test_name, .name = #test_name, .run = harness_run_##test_name,            \
-			 .timeout_s = (seconds), .signal = (signo))                                \
+#define HARNESS_TEST(test_name, seconds, signo)                              \
+	static void test_##test_name(void);                                  \
+	static void harness_run_##test_name(void *self, const void *variant) \
+	{                                                                    \
+		(void)self;                                                  \
+		(void)variant;                                               \
+		test_##test_name();                                          \
+	}                                                                    \
+	HARNESS_REGISTER(test_name, .name = #test_name,                      \
+			 .run = harness_run_##test_name,                     \
+			 .timeout_s = (seconds), .signal = (signo))          \
 	static void test_##test_name(void)
 
 /* A test without fixture; with a signal it must die of; with a time limit in seconds. */
@@ -156,76 +158,91 @@ static inline void harness_add_variant(struct harness_fixture *fixture,
  * runs in the child after the test, also after a failed ASSERT, but not when the setup failed or
  * skipped.
  */
-#define FIXTURE(fixture_name)                                                                      \
-	struct fixture_##fixture_name;                                                             \
-	struct variant_##fixture_name;                                                             \
-	static struct harness_fixture harness_fixture_##fixture_name;                              \
+#define FIXTURE(fixture_name)                                         \
+	struct fixture_##fixture_name;                                \
+	struct variant_##fixture_name;                                \
+	static struct harness_fixture harness_fixture_##fixture_name; \
 	struct fixture_##fixture_name
 
-#define HARNESS_FIXTURE_STEP(fixture_name, step)                                                   \
-	static void harness_##step##_##fixture_name(struct fixture_##fixture_name *self,           \
-						    const struct variant_##fixture_name *variant); \
-	static void harness_call_##step##_##fixture_name(void *self, const void *variant)          \
-	{                                                                                          \
-		harness_##step##_##fixture_name(self, variant);                                    \
-	}                                                                                          \
-	static void __attribute__((constructor)) harness_register_##step##_##fixture_name(void)    \
-	{                                                                                          \
-		harness_fixture_##fixture_name.name = #fixture_name;                               \
-		harness_fixture_##fixture_name.self_bytes = sizeof(struct fixture_##fixture_name); \
-		harness_fixture_##fixture_name.step = harness_call_##step##_##fixture_name;        \
-	}                                                                                          \
-	static void harness_##step##_##fixture_name(                                               \
-		struct fixture_##fixture_name *self __attribute__((unused)),                       \
-		const struct variant_##fixture_name *variant __attribute__((unused)))
+#define HARNESS_FIXTURE_STEP(fixture_name, step)                              \
+	static void harness_##step##_##fixture_name(                          \
+		struct fixture_##fixture_name *self,                          \
+		const struct variant_##fixture_name *variant);                \
+	static void harness_call_##step##_##fixture_name(void *self,          \
+							 const void *variant) \
+	{                                                                     \
+		harness_##step##_##fixture_name(self, variant);               \
+	}                                                                     \
+	static void __attribute__((constructor))                              \
+	harness_register_##step##_##fixture_name(void)                        \
+	{                                                                     \
+		harness_fixture_##fixture_name.name = #fixture_name;          \
+		harness_fixture_##fixture_name.self_bytes =                   \
+			sizeof(struct fixture_##fixture_name);                \
+		harness_fixture_##fixture_name.step =                         \
+			harness_call_##step##_##fixture_name;                 \
+	}                                                                     \
+	static void harness_##step##_##fixture_name(                          \
+		struct fixture_##fixture_name *self __attribute__((unused)),  \
+		const struct variant_##fixture_name *variant                  \
+		__attribute__((unused)))
 
 #define FIXTURE_SETUP(fixture_name) HARNESS_FIXTURE_STEP(fixture_name, setup)
-#define FIXTURE_TEARDOWN(fixture_name) HARNESS_FIXTURE_STEP(fixture_name, teardown)
+#define FIXTURE_TEARDOWN(fixture_name) \
+	HARNESS_FIXTURE_STEP(fixture_name, teardown)
 
 /*
  * FIXTURE_VARIANT(f) { members }; then FIXTURE_VARIANT_ADD(f, name) { initialisers }; for each:
  * every test of f runs once per variant. Without any, tests run once and `variant` is NULL.
  */
 #define FIXTURE_VARIANT(fixture_name) struct variant_##fixture_name
-#define FIXTURE_VARIANT_ADD(fixture_name, variant_name)                                            \
-	static const struct variant_##fixture_name                                                 \
-		harness_data_##fixture_name##_##variant_name;                                      \
-	static void __attribute__((constructor))                                                   \
-	harness_register_variant_##fixture_name##_##variant_name(void)                             \
-	{                                                                                          \
-		static struct harness_variant variant = {                                          \
-			.name = #variant_name,                                                     \
-			.data = &harness_data_##fixture_name##_##variant_name,                     \
-		};                                                                                 \
-		harness_add_variant(&harness_fixture_##fixture_name, &variant);                    \
-	}                                                                                          \
-	static const struct variant_##fixture_name harness_data_##fixture_name##_##variant_name =
+#define FIXTURE_VARIANT_ADD(fixture_name, variant_name)                        \
+	static const struct variant_##fixture_name                             \
+		harness_data_##fixture_name##_##variant_name;                  \
+	static void __attribute__((constructor))                               \
+	harness_register_variant_##fixture_name##_##variant_name(void)         \
+	{                                                                      \
+		static struct harness_variant variant = {                      \
+			.name = #variant_name,                                 \
+			.data = &harness_data_##fixture_name##_##variant_name, \
+		};                                                             \
+		harness_add_variant(&harness_fixture_##fixture_name,           \
+				    &variant);                                 \
+	}                                                                      \
+	static const struct variant_##fixture_name                             \
+		harness_data_##fixture_name##_##variant_name =
 
-#define HARNESS_TEST_F(fixture_name, test_name, seconds, signo)                                    \
-	static void test_##fixture_name##_##test_name(                                             \
-		struct fixture_##fixture_name *self, const struct variant_##fixture_name *variant);\
-	static void harness_run_##fixture_name##_##test_name(void *self, const void *variant)      \
-	{                                                                                          \
-		test_##fixture_name##_##test_name(self, variant);                                  \
-	}                                                                                          \
-	HARNESS_REGISTER(fixture_name##_##test_name, .name = #test_name,                           \
-			 .fixture = &harness_fixture_##fixture_name,                               \
-			 .run = harness_run_##fixture_name##_##test_name, .timeout_s = (seconds),  \
-			 .signal = (signo))                                                        \
-	static void test_##fixture_name##_##test_name(                                             \
-		struct fixture_##fixture_name *self __attribute__((unused)),                       \
-		const struct variant_##fixture_name *variant __attribute__((unused)))
+#define HARNESS_TEST_F(fixture_name, test_name, seconds, signo)              \
+	static void test_##fixture_name##_##test_name(                       \
+		struct fixture_##fixture_name *self,                         \
+		const struct variant_##fixture_name *variant);               \
+	static void harness_run_##fixture_name##_##test_name(                \
+		void *self, const void *variant)                             \
+	{                                                                    \
+		test_##fixture_name##_##test_name(self, variant);            \
+	}                                                                    \
+	HARNESS_REGISTER(fixture_name##_##test_name, .name = #test_name,     \
+			 .fixture = &harness_fixture_##fixture_name,         \
+			 .run = harness_run_##fixture_name##_##test_name,    \
+			 .timeout_s = (seconds), .signal = (signo))          \
+	static void test_##fixture_name##_##test_name(                       \
+		struct fixture_##fixture_name *self __attribute__((unused)), \
+		const struct variant_##fixture_name *variant                 \
+		__attribute__((unused)))
 
 /* A test of a fixture; the others as for TEST(). */
-#define TEST_F(fixture, name) HARNESS_TEST_F(fixture, name, HARNESS_TIMEOUT_S, 0)
-#define TEST_F_SIGNAL(fixture, name, signo) HARNESS_TEST_F(fixture, name, HARNESS_TIMEOUT_S, signo)
-#define TEST_F_TIMEOUT(fixture, name, seconds) HARNESS_TEST_F(fixture, name, seconds, 0)
+#define TEST_F(fixture, name) \
+	HARNESS_TEST_F(fixture, name, HARNESS_TIMEOUT_S, 0)
+#define TEST_F_SIGNAL(fixture, name, signo) \
+	HARNESS_TEST_F(fixture, name, HARNESS_TIMEOUT_S, signo)
+#define TEST_F_TIMEOUT(fixture, name, seconds) \
+	HARNESS_TEST_F(fixture, name, seconds, 0)
 
 /* ---- the child ---------------------------------------------------------------------------- */
 
 /* Runs one step up to its end or a failed ASSERT. Answers whether it came to its end. */
-static inline bool harness_step(void (*step)(void *self, const void *variant), void *self,
-				const void *variant)
+static inline bool harness_step(void (*step)(void *self, const void *variant),
+				void *self, const void *variant)
 {
 	bool is_ended = false;
 
@@ -238,7 +255,8 @@ static inline bool harness_step(void (*step)(void *self, const void *variant), v
 	return is_ended;
 }
 
-static inline void harness_in_child(const struct harness_test *test, const void *variant)
+static inline void harness_in_child(const struct harness_test *test,
+				    const void *variant)
 {
 	const struct harness_fixture *fixture = test->fixture;
 	void *self = NULL;
@@ -247,7 +265,8 @@ static inline void harness_in_child(const struct harness_test *test, const void 
 	if (fixture && !(self = calloc(1, fixture->self_bytes)))
 		_exit(HARNESS_FAIL);
 	if (fixture && fixture->setup) {
-		if (!harness_step(fixture->setup, self, variant) || harness_result->is_skipped)
+		if (!harness_step(fixture->setup, self, variant) ||
+		    harness_result->is_skipped)
 			goto out;
 	}
 	harness_step(test->run, self, variant);
@@ -261,7 +280,8 @@ out:
 }
 
 /* The child is in a process group of its own, so that what it leaves behind can be ended. */
-static inline void harness_prepare_child(const struct harness_test *test, pid_t parent, int out)
+static inline void harness_prepare_child(const struct harness_test *test,
+					 pid_t parent, int out)
 {
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -319,7 +339,8 @@ static inline bool harness_relay(int fd, bool *is_line_start)
  * in a process it started; then what is there is read and no more waited for.
  * Return: 0 with *out_status set, or -ETIMEDOUT after the child was killed.
  */
-static inline int harness_wait(pid_t pid, int fd, int timeout_s, int *out_status)
+static inline int harness_wait(pid_t pid, int fd, int timeout_s,
+			       int *out_status)
 {
 	long long deadline = harness_now_ms() + timeout_s * 1000LL;
 	bool is_open = true, is_line_start = true;
@@ -327,7 +348,8 @@ static inline int harness_wait(pid_t pid, int fd, int timeout_s, int *out_status
 
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	for (;;) {
-		struct pollfd pfd = { .fd = is_open ? fd : -1, .events = POLLIN };
+		struct pollfd pfd = { .fd = is_open ? fd : -1,
+				      .events = POLLIN };
 
 		/* 20 ms: the delay of noticing an end while somebody else holds the pipe. */
 		poll(&pfd, 1, is_open ? 20 : 2);
@@ -345,15 +367,16 @@ static inline int harness_wait(pid_t pid, int fd, int timeout_s, int *out_status
 	}
 	kill(-pid, SIGKILL);
 	for (struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	     is_open && poll(&pfd, 1, 0) > 0 && harness_relay(fd, &is_line_start);)
+	     is_open && poll(&pfd, 1, 0) > 0 &&
+	     harness_relay(fd, &is_line_start);)
 		;
 	if (!is_line_start)
 		putchar('\n');
 	return err;
 }
 
-static inline int harness_judge(const struct harness_test *test, const char *name, int err,
-				int status)
+static inline int harness_judge(const struct harness_test *test,
+				const char *name, int err, int status)
 {
 	const struct harness_result *result = harness_result;
 	int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -370,7 +393,8 @@ static inline int harness_judge(const struct harness_test *test, const char *nam
 	if (signo) {
 		if (signo == test->signal && !result->nr_failed)
 			return HARNESS_PASS;
-		printf("# %s: died of signal %d (%s)\n", name, signo, strsignal(signo));
+		printf("# %s: died of signal %d (%s)\n", name, signo,
+		       strsignal(signo));
 		return HARNESS_FAIL;
 	}
 	if (result->nr_failed) {
@@ -378,21 +402,23 @@ static inline int harness_judge(const struct harness_test *test, const char *nam
 		return HARNESS_FAIL;
 	}
 	if (!result->is_finished || WEXITSTATUS(status) != 0) {
-		printf("# %s: exited with status %d %s its end\n", name, WEXITSTATUS(status),
+		printf("# %s: exited with status %d %s its end\n", name,
+		       WEXITSTATUS(status),
 		       result->is_finished ? "after" : "before");
 		return HARNESS_FAIL;
 	}
 	if (result->is_skipped)
 		return HARNESS_SKIP;
 	if (test->signal) {
-		printf("# %s: ended instead of dying of signal %d (%s)\n", name, test->signal,
-		       strsignal(test->signal));
+		printf("# %s: ended instead of dying of signal %d (%s)\n", name,
+		       test->signal, strsignal(test->signal));
 		return HARNESS_FAIL;
 	}
 	return HARNESS_PASS;
 }
 
-static inline int harness_run_one(const struct harness_test *test, const char *name,
+static inline int harness_run_one(const struct harness_test *test,
+				  const char *name,
 				  const struct harness_variant *variant)
 {
 	int out[2], status = 0, err;
@@ -414,7 +440,9 @@ static inline int harness_run_one(const struct harness_test *test, const char *n
 	close(out[1]);
 	if (!err) {
 		setpgid(pid, pid);
-		err = harness_wait(pid, out[0], test->timeout_s * HARNESS_TIME_SCALE, &status);
+		err = harness_wait(pid, out[0],
+				   test->timeout_s * HARNESS_TIME_SCALE,
+				   &status);
 	}
 	close(out[0]);
 	return harness_judge(test, name, err, status);
@@ -422,16 +450,18 @@ static inline int harness_run_one(const struct harness_test *test, const char *n
 
 /* The full name is fixture.variant.test, fixture.test without variants, or test. */
 static inline void harness_full_name(const struct harness_test *test,
-				     const struct harness_variant *variant, char *out,
-				     size_t out_bytes)
+				     const struct harness_variant *variant,
+				     char *out, size_t out_bytes)
 {
-	snprintf(out, out_bytes, "%s%s%s%s%s", test->fixture ? test->fixture->name : "",
-		 test->fixture ? "." : "", variant ? variant->name : "", variant ? "." : "",
-		 test->name);
+	snprintf(out, out_bytes, "%s%s%s%s%s",
+		 test->fixture ? test->fixture->name : "",
+		 test->fixture ? "." : "", variant ? variant->name : "",
+		 variant ? "." : "", test->name);
 }
 
 /* Chosen by a part of the full name, or of fixture.test for all variants; by default all are. */
-static inline bool harness_is_chosen(const struct harness_test *test, const char *name, char **names,
+static inline bool harness_is_chosen(const struct harness_test *test,
+				     const char *name, char **names,
 				     int nr_names)
 {
 	char plain[HARNESS_NAME_MAX];
@@ -451,13 +481,16 @@ struct harness_counts {
 	int nr_skipped;
 };
 
-static inline void harness_report(struct harness_counts *counts, const char *name, int verdict)
+static inline void harness_report(struct harness_counts *counts,
+				  const char *name, int verdict)
 {
-	int number = counts->nr_passed + counts->nr_failed + counts->nr_skipped + 1;
+	int number =
+		counts->nr_passed + counts->nr_failed + counts->nr_skipped + 1;
 
 	if (verdict == HARNESS_SKIP) {
 		counts->nr_skipped++;
-		printf("ok %d - %s # SKIP %s\n", number, name, harness_result->reason);
+		printf("ok %d - %s # SKIP %s\n", number, name,
+		       harness_result->reason);
 	} else if (verdict == HARNESS_PASS) {
 		counts->nr_passed++;
 		printf("ok %d - %s\n", number, name);
@@ -471,10 +504,11 @@ static inline void harness_report(struct harness_counts *counts, const char *nam
 enum harness_walk { HARNESS_COUNT, HARNESS_LIST, HARNESS_RUN };
 
 /* Goes through the chosen tests times their variants, in the order of declaration. */
-static inline void harness_walk(enum harness_walk what, char **names, int nr_names,
-				struct harness_counts *counts)
+static inline void harness_walk(enum harness_walk what, char **names,
+				int nr_names, struct harness_counts *counts)
 {
-	for (const struct harness_test *test = harness_tests; test; test = test->next) {
+	for (const struct harness_test *test = harness_tests; test;
+	     test = test->next) {
 		const struct harness_variant *variant =
 			test->fixture ? test->fixture->variants : NULL;
 
@@ -489,7 +523,9 @@ static inline void harness_walk(enum harness_walk what, char **names, int nr_nam
 			else if (what == HARNESS_LIST)
 				puts(name);
 			else
-				harness_report(counts, name, harness_run_one(test, name, variant));
+				harness_report(counts, name,
+					       harness_run_one(test, name,
+							       variant));
 		} while (variant && (variant = variant->next));
 	}
 }
@@ -516,14 +552,16 @@ static inline int harness_main(int argc, char **argv)
 		}
 	}
 	if (optind < argc) {
-		fprintf(stderr, "%s: unexpected argument '%s' (see -h)\n", argv[0], argv[optind]);
+		fprintf(stderr, "%s: unexpected argument '%s' (see -h)\n",
+			argv[0], argv[optind]);
 		return HARNESS_FAIL;
 	}
 	if (is_list) {
 		harness_walk(HARNESS_LIST, names, nr_names, &counts);
 		return HARNESS_PASS;
 	}
-	harness_result = mmap(NULL, sizeof(*harness_result), PROT_READ | PROT_WRITE,
+	harness_result = mmap(NULL, sizeof(*harness_result),
+			      PROT_READ | PROT_WRITE,
 			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (harness_result == MAP_FAILED) {
 		fprintf(stderr, "%s: no memory for the result\n", argv[0]);
@@ -533,18 +571,18 @@ static inline int harness_main(int argc, char **argv)
 	printf("TAP version 13\n1..%d%s\n", counts.nr_chosen,
 	       counts.nr_chosen ? "" : " # SKIP no test of this name");
 	harness_walk(HARNESS_RUN, names, nr_names, &counts);
-	printf("# %d passed, %d failed, %d skipped\n", counts.nr_passed, counts.nr_failed,
-	       counts.nr_skipped);
+	printf("# %d passed, %d failed, %d skipped\n", counts.nr_passed,
+	       counts.nr_failed, counts.nr_skipped);
 	munmap(harness_result, sizeof(*harness_result));
 	if (counts.nr_failed)
 		return HARNESS_FAIL;
 	return counts.nr_passed ? HARNESS_PASS : HARNESS_SKIP;
 }
 
-#define TEST_HARNESS_MAIN                                                                          \
-	int main(int argc, char **argv)                                                            \
-	{                                                                                          \
-		return harness_main(argc, argv);                                                   \
+#define TEST_HARNESS_MAIN                        \
+	int main(int argc, char **argv)          \
+	{                                        \
+		return harness_main(argc, argv); \
 	}
 
 #endif /* TARN_TESTS_HARNESS_H */

@@ -11,7 +11,8 @@ static const char *own_path = "/proc/self/exe";
 
 /* ---- specimens ---------------------------------------------------------------------------- */
 
-FIXTURE(specimen) {
+FIXTURE(specimen)
+{
 	int value;
 };
 
@@ -39,7 +40,8 @@ TEST_F(specimen, assert_stops)
 
 TEST_F(specimen, expect_goes_on)
 {
-	EXPECT_EQ(9, self->value) {
+	EXPECT_EQ(9, self->value)
+	{
 		TH_LOG("the block ran");
 	}
 	printf("went on after EXPECT\n");
@@ -117,7 +119,8 @@ TEST_F(specimen, leaks)
 	p = NULL;
 }
 
-FIXTURE(specimen_setup) {
+FIXTURE(specimen_setup)
+{
 	int unused;
 };
 
@@ -138,7 +141,8 @@ TEST_F(specimen_setup, is_not_run)
 
 /* ---- running a specimen ------------------------------------------------------------------- */
 
-FIXTURE(harness) {
+FIXTURE(harness)
+{
 	char output[16384];
 	int status; /* the exit status; -1: it did not exit */
 };
@@ -173,7 +177,8 @@ static void run_self(struct fixture_harness *self, char *const argv[])
 	}
 	close(out[1]);
 	while (len < sizeof(self->output) - 1 &&
-	       (nr = read(out[0], self->output + len, sizeof(self->output) - 1 - len)) > 0)
+	       (nr = read(out[0], self->output + len,
+			  sizeof(self->output) - 1 - len)) > 0)
 		len += nr;
 	self->output[len] = '\0';
 	close(out[0]);
@@ -184,16 +189,19 @@ static void run_self(struct fixture_harness *self, char *const argv[])
 
 static void run_specimen(struct fixture_harness *self, const char *name)
 {
-	run_self(self, (char *[]){ "test_harness", "specimens", "-t", (char *)name, NULL });
+	run_self(self, (char *[]){ "test_harness", "specimens", "-t",
+				   (char *)name, NULL });
 }
 
-#define EXPECT_OUTPUT(part)                                                                        \
-	EXPECT_TRUE(strstr(self->output, part)) {                                                  \
-		TH_LOG("the output was:\n%s", self->output);                                       \
+#define EXPECT_OUTPUT(part)                                  \
+	EXPECT_TRUE(strstr(self->output, part))              \
+	{                                                    \
+		TH_LOG("the output was:\n%s", self->output); \
 	}
-#define EXPECT_NO_OUTPUT(part)                                                                     \
-	EXPECT_FALSE(strstr(self->output, part)) {                                                 \
-		TH_LOG("the output was:\n%s", self->output);                                       \
+#define EXPECT_NO_OUTPUT(part)                               \
+	EXPECT_FALSE(strstr(self->output, part))             \
+	{                                                    \
+		TH_LOG("the output was:\n%s", self->output); \
 	}
 
 TEST_F(harness, passing_test_is_ok)
@@ -323,26 +331,30 @@ TEST_F(harness, unknown_option_is_refused)
 
 TEST_F(harness, list_names_each_variant)
 {
-	run_self(self, (char *[]){ "test_harness", "-l", "-t", "varied.", NULL });
+	run_self(self,
+		 (char *[]){ "test_harness", "-l", "-t", "varied.", NULL });
 	EXPECT_EQ(HARNESS_PASS, self->status);
-	EXPECT_STREQ("varied.one.variant_is_seen\nvaried.two.variant_is_seen\n", self->output);
+	EXPECT_STREQ("varied.one.variant_is_seen\nvaried.two.variant_is_seen\n",
+		     self->output);
 }
 
 /* ---- variants and comparisons ------------------------------------------------------------- */
 
-FIXTURE(varied) {
+FIXTURE(varied)
+{
 	int twice;
 };
 
-FIXTURE_VARIANT(varied) {
+FIXTURE_VARIANT(varied)
+{
 	int number;
 };
 
-FIXTURE_VARIANT_ADD(varied, one) {
+FIXTURE_VARIANT_ADD(varied, one){
 	.number = 1,
 };
 
-FIXTURE_VARIANT_ADD(varied, two) {
+FIXTURE_VARIANT_ADD(varied, two){
 	.number = 2,
 };
 
@@ -411,7 +423,8 @@ static void choose(bool is_specimens)
 
 	while (*link) {
 		const struct harness_fixture *fixture = (*link)->fixture;
-		bool is_one = fixture && strncmp(fixture->name, "specimen", 8) == 0;
+		bool is_one = fixture &&
+			      strncmp(fixture->name, "specimen", 8) == 0;
 
 		if (is_one == is_specimens)
 			link = &(*link)->next;
