@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's attention on the shapes of gpu_probe.cu: flash and cuDNN backends.
+
+Same method: one launch in a CUDA graph, 256 MiB read before each replay so
+that L2 is cold, events around the replay, median of 50. Run by hand on a GPU.
+"""
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+HQ, HKV, D = 32, 8, 128
+flush = torch.ones(64 << 20, dtype=torch.int32, device="cuda")
+
+
+def median_us(call):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    times = []
+    for i in range(53):
+        flush.max()
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in "ab")
+        start.record()
+        graph.replay()
+        stop.record()
+        torch.cuda.synchronize()
+        if i >= 3:
+            times.append(start.elapsed_time(stop) * 1e3)
+    return sorted(times)[len(times) // 2]
+
+
+def attend(batch, nr_q, nr_kv, causal):
+    q = torch.randn(batch, HQ, nr_q, D, dtype=torch.bfloat16, device="cuda")
+    k = torch.randn(batch, HKV, nr_kv, D, dtype=torch.bfloat16, device="cuda")
+    v = torch.randn_like(k)
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+
+
+def timed(backend, batch, nr_q, nr_kv):
+    with sdpa_kernel(backend):
+        return median_us(attend(batch, nr_q, nr_kv, nr_q > 1))
+
+
+def main():
+    print("torch", torch.__version__, torch.cuda.get_device_name())
+    a = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
+    b = torch.randn_like(a)
+    us = median_us(lambda: a @ b)
+    print(f"peer bf16 GEMM 8192^3: {2 * 8192**3 / us * 1e-6:.0f} TFLOP/s")
+    backends = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+    for name, backend in backends.items():
+        for nr in (2048, 8192, 16384):
+            flops = 2 * D * HQ * nr * (nr + 1)
+            us = timed(backend, 1, nr, nr)
+            print(f"peer {name} prefill {nr}: {us:.1f} us {flops / us * 1e-6:.1f} TFLOP/s")
+        for batch, nr in ((32, 8192), (256, 2048), (1, 32768), (64, 1024)):
+            nr_bytes = batch * nr * HKV * D * 4
+            us = timed(backend, batch, 1, nr)
+            print(f"peer {name} decode {batch} x {nr}: {us:.1f} us {nr_bytes / us * 1e-6:.3f} TB/s")
+
+
+if __name__ == "__main__":
+    main()
