@@ -40,7 +40,7 @@ void rms_norm_ref(const float *x, const float *w, uint32_t n, float eps, bool ad
 void gate_ref(enum gate_kind kind, const float *g, const float *u, uint32_t n, float *h)
 {
 	/* sqrt(2 / pi), and that times 0.044715 */
-	const float a = 0x1.988454p-1f, b = 0x1.2444dap-5f;
+	const float a = 0x1.988454p-1f, b = 0x1.2444f2p-5f;
 
 	for (uint32_t i = 0; i < n; i++) {
 		float x = g[i];

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of operations a device offers to the engine. Coarse: one call is
+ * one step of a layer for the whole batch, so that a device may fuse, reorder
+ * and overlap what its bits allow.
+ *
+ * Weights are declared one by one, then loaded together. A step is recorded
+ * between begin() and submit(): the calls between them describe work on named
+ * activation slots; submit() computes it and returns when results are there. Activations
+ * live in the device in whatever format its numerics id says.
+ *
+ * Threads: one driver thread. Errors: -errno.
+ */
+#ifndef TARN_ENGINE_BACKEND_H
+#define TARN_ENGINE_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/attn_plan.h"
+
+enum {
+	BACKEND_MAX_STREAMS = 2,
+	BACKEND_MAX_ROPES = 2,
+	BACKEND_MAX_TOP = 20,
+	BACKEND_MAX_BANNED = 32,
+	/* Query rows a unit of an attention plan may have: enough to reuse each key well. */
+	BACKEND_UNIT_ROWS = 32,
+	BACKEND_NONE = -1, /* "no such vector" in the calls below */
+};
+
+/* Activations of a batch: rows of one step. */
+enum backend_slot {
+	SLOT_X, /* residual [M][n_embd] */
+	SLOT_H, /* normed input of a linear layer [M][n_embd] */
+	SLOT_QKV, /* [M][(n_q + 2 n_kv) * head_dim] */
+	SLOT_A, /* attention's result [M][n_q * head_dim] */
+	SLOT_Y, /* a branch's output before its norm [M][n_embd] */
+	SLOT_F, /* gated hidden layer [M][n_ff] */
+	SLOT_OUT, /* rows that want logits, gathered [nr_out][n_embd] */
+	SLOT_LOGITS, /* [nr_out][n_vocab] */
+	BACKEND_NR_SLOTS,
+};
+
+enum backend_act {
+	BACKEND_SILU,
+	BACKEND_GELU_TANH,
+};
+
+/* Sizes the device needs to know ahead. */
+struct backend_shape {
+	uint32_t n_embd, n_ff, n_vocab;
+	uint32_t n_q_heads, n_kv_heads, head_dim;
+	uint32_t max_rows; /* M at most */
+	uint32_t nr_streams;
+	struct attn_layout layouts[BACKEND_MAX_STREAMS];
+	uint32_t nr_ropes;
+	struct backend_rope {
+		double base;
+		double pos_scale;
+		uint32_t nr_rot;
+		bool neox;
+		const float *factors; /* [nr_rot / 2], or NULL; copied */
+	} ropes[BACKEND_MAX_ROPES];
+};
+
+/* A tensor of the model file, still there until load() returned. */
+struct backend_tensor {
+	const char *name;
+	uint32_t type; /* as GGUF numbers it */
+	uint32_t nr_rows; /* outputs */
+	uint32_t nr_cols; /* inputs; a vector has one row */
+	const void *data;
+};
+
+/* One step's batch. Arrays stay the caller's and untouched until submit() returned. */
+struct backend_batch {
+	uint32_t nr_rows; /* M */
+	const int32_t *tokens; /* [M] */
+	const uint32_t *positions; /* [M] */
+	/* Where row r's K and V go: the tile of stream s that holds its position. */
+	uint8_t *const *tiles[BACKEND_MAX_STREAMS]; /* [M] */
+	struct attn_plan plans[BACKEND_MAX_STREAMS];
+	uint32_t nr_out;
+	const uint32_t *out_rows; /* [nr_out] rows whose logits are wanted, ascending */
+};
+
+/* One row of SLOT_LOGITS to draw a token from. */
+struct backend_sample {
+	/* in */
+	float temperature; /* 0: greedy */
+	uint32_t top_k; /* 0: off */
+	float top_p; /* 1: off */
+	float min_p; /* 0: off */
+	uint64_t seed;
+	uint32_t choice;
+	uint32_t position; /* of the token that is drawn */
+	bool want_logprob;
+	uint32_t nr_top;
+	const int32_t *banned; /* ids never drawn */
+	uint32_t nr_banned; /* at most BACKEND_MAX_BANNED */
+	/* out */
+	int32_t token;
+	float logprob;
+	int32_t top_ids[BACKEND_MAX_TOP];
+	float top_logprobs[BACKEND_MAX_TOP];
+};
+
+struct backend;
+
+struct backend_ops {
+	/* ---- once ---- */
+
+	/*
+	 * Declare weights. *out_id names them in later calls. -ENOTSUP for a type or shape the
+	 * device has no kernel for, with @err naming the tensor.
+	 */
+	int (*add_matrix)(struct backend *b, const struct backend_tensor *t, int *out_id,
+			  char *err, size_t errlen);
+	int (*add_vector)(struct backend *b, const struct backend_tensor *t, int *out_id,
+			  char *err, size_t errlen);
+	/*
+	 * Bring all declared weights into place. @progress as in engine.h, may be NULL;
+	 * @out_digest: SHA-256 over the tensors' bytes as in the file, in order of declaration.
+	 */
+	int (*load)(struct backend *b, int (*progress)(void *arg, double fraction), void *arg,
+		    uint8_t out_digest[32]);
+	/* Bytes of packed weights. */
+	uint64_t (*weight_bytes)(const struct backend *b);
+	/* Make room for batches of @shape; called once, after load(). */
+	int (*prepare)(struct backend *b, const struct backend_shape *shape);
+	void (*destroy)(struct backend *b);
+
+	/* ---- a step: recorded, then computed by submit() ---- */
+
+	int (*begin)(struct backend *b, const struct backend_batch *batch);
+	/* X = rows of @matrix by token, times @scale */
+	void (*embed)(struct backend *b, int matrix, float scale);
+	/* dst = rms_norm(src) * w; @add: dst += that */
+	void (*norm)(struct backend *b, enum backend_slot src, int vector, float eps, bool add,
+		     enum backend_slot dst);
+	/*
+	 * dst columns [0, N0), [N0, N0 + N1), ... = src times each matrix (+ bias vectors, or
+	 * BACKEND_NONE); @add: dst += (one matrix).
+	 */
+	void (*linear)(struct backend *b, enum backend_slot src, const int *matrices,
+		       const int *biases, uint32_t nr, bool add, enum backend_slot dst);
+	/*
+	 * Of QKV: norm of each q and k head (@q_norm, @k_norm or BACKEND_NONE), rotation by @rope,
+	 * then K and V into the tiles of @stream.
+	 */
+	void (*rope_append)(struct backend *b, int q_norm, int k_norm, float eps, uint32_t rope,
+			    uint32_t stream, uint32_t layer);
+	/* A = attention of QKV's queries over the plan of @stream */
+	void (*attention)(struct backend *b, uint32_t stream, uint32_t layer, float scale);
+	/* F = act(src * gate) * (src * up) */
+	void (*gated)(struct backend *b, enum backend_slot src, int gate, int up,
+		      enum backend_act act);
+	/* OUT = rms_norm of the wanted rows of X; LOGITS = OUT * matrix, soft cap if not 0 */
+	void (*logits)(struct backend *b, int norm_vector, float eps, int matrix, float softcap);
+	/* Draw from the rows of LOGITS, samples[i] from row i. */
+	void (*sample)(struct backend *b, struct backend_sample *samples, uint32_t nr);
+	/* Compute what was recorded. Return: 0, -EIO. */
+	int (*submit)(struct backend *b);
+	/* Row @i of LOGITS in host memory, float [n_vocab]; valid until the next begin(). */
+	const float *(*logits_row)(struct backend *b, uint32_t i);
+};
+
+struct backend {
+	const struct backend_ops *ops;
+	const char *name; /* "cpu (avx512)" */
+	/* What decides bits besides the model: part of the numerics id. */
+	const char *numerics;
+	enum attn_elem kv_elem;
+};
+
+struct backend_options {
+	uint32_t nr_threads;
+	bool precise;
+};
+
+/* Return: 0, -EINVAL (threads), -ENOMEM. */
+int backend_cpu_create(const struct backend_options *options, struct backend **out_backend);
+
+#endif /* TARN_ENGINE_BACKEND_H */

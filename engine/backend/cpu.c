@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CPU backend: creation, and the recording of a step. Each call of the
+ * table appends one operation; cpu_exec.c computes them. Driver thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/backend/cpu_private.h"
+
+enum {
+	/* Shared runs are cut into this many chunks a thread: the last ones even out. */
+	CHUNKS_PER_THREAD = 8,
+	LINEAR_MIN_GROUPS = 4,
+	LINEAR_MAX_GROUPS = 64,
+};
+
+static struct cpu_op *record(struct cpu_backend *cpu, enum cpu_op_kind kind, uint32_t nr_rows)
+{
+	static struct cpu_op sink; /* takes what follows a failure; never run */
+	struct cpu_op *op;
+
+	if (cpu->nr_ops == cpu->op_capacity) {
+		uint32_t want = cpu->op_capacity ? cpu->op_capacity * 2 : 256;
+		struct cpu_op *grown = realloc(cpu->ops, want * sizeof(*grown));
+
+		if (!grown) {
+			cpu->error = -ENOMEM;
+			return &sink;
+		}
+		cpu->ops = grown;
+		cpu->op_capacity = want;
+	}
+	op = &cpu->ops[cpu->nr_ops++];
+	*op = (struct cpu_op){ .kind = kind, .nr_rows = nr_rows, .barrier = true };
+	return op;
+}
+
+/*
+ * Shares are numbered while recording and become addresses in submit(), since the array may move
+ * until then. The number is kept in the pointer.
+ */
+static struct work_share *new_share(struct cpu_backend *cpu, uint32_t nr_units, uint32_t chunk)
+{
+	if (cpu->nr_shares == cpu->share_capacity) {
+		uint32_t want = cpu->share_capacity ? cpu->share_capacity * 2 : 512;
+		uint8_t *grown = aligned_alloc(64, want * cpu->share_bytes);
+
+		if (!grown) {
+			cpu->error = -ENOMEM;
+			return NULL;
+		}
+		if (cpu->shares)
+			memcpy(grown, cpu->shares, cpu->nr_shares * cpu->share_bytes);
+		free(cpu->shares);
+		cpu->shares = grown;
+		cpu->share_capacity = want;
+	}
+	work_share_init((struct work_share *)(cpu->shares + cpu->nr_shares * cpu->share_bytes),
+			cpu->nr_threads, nr_units, chunk);
+	return (struct work_share *)(uintptr_t)++cpu->nr_shares;
+}
+
+static void place_share(struct cpu_backend *cpu, struct work_share **share)
+{
+	uintptr_t number = (uintptr_t)*share;
+
+	if (number)
+		*share = (struct work_share *)(cpu->shares + (number - 1) * cpu->share_bytes);
+}
+
+static uint32_t clamp_u32(uint32_t v, uint32_t lo, uint32_t hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+static uint32_t chunk_for(const struct cpu_backend *cpu, uint32_t nr_units, uint32_t lo,
+			  uint32_t hi)
+{
+	return clamp_u32(nr_units / (cpu->nr_threads * CHUNKS_PER_THREAD), lo, hi);
+}
+
+static uint32_t nr_groups(const struct cpu_matrix *m)
+{
+	return (m->packed.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
+}
+
+static bool takes_q8(const struct cpu_backend *cpu, const struct cpu_matrix *m)
+{
+	enum pack_type t = m->packed.type;
+
+	return !cpu->precise && t != PACK_F32 && t != PACK_F16 && t != PACK_BF16;
+}
+
+static int cpu_begin(struct backend *b, const struct backend_batch *batch)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	uint32_t nr_slots = 0;
+	int rc;
+
+	cpu->batch = *batch;
+	cpu->nr_ops = 0;
+	cpu->nr_shares = 0;
+	cpu->error = 0;
+	for (uint32_t i = 0; i < cpu->shape.nr_streams; i++)
+		if (batch->plans[i].nr_slots > nr_slots)
+			nr_slots = batch->plans[i].nr_slots;
+	rc = cpu_reserve_out(cpu, batch->nr_out);
+	if (!rc)
+		rc = cpu_reserve_attn_slots(cpu, nr_slots);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < cpu->shape.nr_ropes; i++) {
+		struct cpu_op *op = record(cpu, CPU_OP_TABLES, batch->nr_rows);
+
+		op->rope = i;
+		op->barrier = false;
+		op->share = new_share(cpu, batch->nr_rows, 4);
+	}
+	return cpu->error;
+}
+
+static void cpu_embed(struct backend *b, int matrix, float scale)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	struct cpu_op *op = record(cpu, CPU_OP_EMBED, cpu->batch.nr_rows);
+
+	op->mats[0] = &cpu->matrices[matrix];
+	op->scale = scale;
+	op->dst = SLOT_X;
+	op->share = new_share(cpu, cpu->batch.nr_rows, 4);
+}
+
+static void record_norm(struct cpu_backend *cpu, enum backend_slot src, const uint32_t *gather,
+			uint32_t nr_rows, int vector, float eps, bool add, enum backend_slot dst)
+{
+	struct cpu_op *op = record(cpu, CPU_OP_NORM, nr_rows);
+
+	op->src = src;
+	op->dst = dst;
+	op->gather = gather;
+	op->w = cpu->vectors[vector].values;
+	op->eps = eps;
+	op->add = add;
+	op->is_private = !add && nr_rows <= CPU_SMALL_ROWS;
+	op->barrier = !op->is_private;
+	op->share = op->is_private ? NULL : new_share(cpu, nr_rows, 4);
+}
+
+static void cpu_norm(struct backend *b, enum backend_slot src, int vector, float eps, bool add,
+		     enum backend_slot dst)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+
+	record_norm(cpu, src, NULL, cpu->batch.nr_rows, vector, eps, add, dst);
+}
+
+/* Whether the input of an operation is to be quantised, and by whom. */
+static void plan_input(struct cpu_backend *cpu, struct cpu_op *op)
+{
+	for (uint32_t i = 0; i < op->nr_mats; i++)
+		op->prepare |= takes_q8(cpu, op->mats[i]);
+	op->is_private = op->nr_rows <= CPU_SMALL_ROWS;
+	if (op->prepare && !op->is_private)
+		op->prepare_share = new_share(cpu, op->nr_rows, 8);
+}
+
+static void record_linear(struct cpu_backend *cpu, enum backend_slot src, uint32_t nr_rows,
+			  const int *matrices, const int *biases, uint32_t nr, bool add,
+			  enum backend_slot dst)
+{
+	struct cpu_op *op = record(cpu, CPU_OP_LINEAR, nr_rows);
+	uint32_t groups = 0;
+
+	op->src = src;
+	op->dst = dst;
+	op->add = add;
+	op->nr_mats = nr;
+	for (uint32_t i = 0; i < nr; i++) {
+		op->mats[i] = &cpu->matrices[matrices[i]];
+		op->biases[i] = biases && biases[i] != BACKEND_NONE ?
+					cpu->vectors[biases[i]].values :
+					NULL;
+		groups += nr_groups(op->mats[i]);
+	}
+	plan_input(cpu, op);
+	op->share = new_share(cpu, groups,
+			      chunk_for(cpu, groups, LINEAR_MIN_GROUPS, LINEAR_MAX_GROUPS));
+}
+
+static void cpu_linear(struct backend *b, enum backend_slot src, const int *matrices,
+		       const int *biases, uint32_t nr, bool add, enum backend_slot dst)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+
+	record_linear(cpu, src, cpu->batch.nr_rows, matrices, biases, nr, add, dst);
+}
+
+static void cpu_rope_append(struct backend *b, int q_norm, int k_norm, float eps, uint32_t rope,
+			    uint32_t stream, uint32_t layer)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	struct cpu_op *op = record(cpu, CPU_OP_ROPE_APPEND, cpu->batch.nr_rows);
+
+	op->w = q_norm == BACKEND_NONE ? NULL : cpu->vectors[q_norm].values;
+	op->k_norm = k_norm == BACKEND_NONE ? NULL : cpu->vectors[k_norm].values;
+	op->eps = eps;
+	op->rope = rope;
+	op->stream = stream;
+	op->layer = layer;
+	op->share = new_share(cpu, cpu->batch.nr_rows, 2);
+}
+
+static void cpu_attention(struct backend *b, uint32_t stream, uint32_t layer, float scale)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	const struct attn_plan *plan = &cpu->batch.plans[stream];
+	struct cpu_op *op = record(cpu, CPU_OP_ATTEND, cpu->batch.nr_rows);
+
+	op->stream = stream;
+	op->layer = layer;
+	op->scale = scale;
+	op->share = new_share(cpu, plan->nr_units * cpu->shape.n_kv_heads, 1);
+	if (!plan->nr_merges)
+		return;
+	op = record(cpu, CPU_OP_MERGE, cpu->batch.nr_rows);
+	op->stream = stream;
+	op->layer = layer;
+	op->scale = scale;
+	op->share = new_share(cpu, plan->nr_merges * cpu->shape.n_kv_heads, 1);
+}
+
+static void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up,
+		      enum backend_act act)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	struct cpu_op *op = record(cpu, CPU_OP_GATED, cpu->batch.nr_rows);
+	uint32_t groups;
+
+	op->src = src;
+	op->dst = SLOT_F;
+	op->mats[0] = &cpu->matrices[gate];
+	op->mats[1] = &cpu->matrices[up];
+	op->nr_mats = 2;
+	op->gate = act == BACKEND_SILU ? GATE_SILU : GATE_GELU_TANH;
+	plan_input(cpu, op);
+	groups = nr_groups(op->mats[0]);
+	op->share = new_share(cpu, groups, chunk_for(cpu, groups, 1, CPU_GATE_GROUPS));
+}
+
+static void cpu_logits(struct backend *b, int norm_vector, float eps, int matrix, float softcap)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	uint32_t rows = cpu->batch.nr_out;
+
+	if (!rows)
+		return;
+	record_norm(cpu, SLOT_X, cpu->batch.out_rows, rows, norm_vector, eps, false, SLOT_OUT);
+	record_linear(cpu, SLOT_OUT, rows, &matrix, NULL, 1, false, SLOT_LOGITS);
+	if (softcap > 0) {
+		struct cpu_op *op = record(cpu, CPU_OP_SOFTCAP, rows);
+
+		op->dst = SLOT_LOGITS;
+		op->scale = softcap;
+		op->share = new_share(cpu, rows, 1);
+	}
+}
+
+static void cpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+	struct cpu_op *op;
+
+	if (!nr)
+		return;
+	op = record(cpu, CPU_OP_SAMPLE, nr);
+	op->samples = samples;
+	op->share = new_share(cpu, nr, 1);
+}
+
+static int cpu_submit(struct backend *b)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+
+	if (cpu->error)
+		return cpu->error;
+	for (uint32_t i = 0; i < cpu->nr_ops; i++) {
+		place_share(cpu, &cpu->ops[i].share);
+		place_share(cpu, &cpu->ops[i].prepare_share);
+	}
+	cpu_execute(cpu);
+	return 0;
+}
+
+static const float *cpu_logits_row(struct backend *b, uint32_t i)
+{
+	const struct cpu_slot *slot = &to_cpu(b)->slots[SLOT_LOGITS];
+
+	return slot->f + i * slot->stride;
+}
+
+static uint64_t cpu_weight_bytes(const struct backend *b)
+{
+	return ((const struct cpu_backend *)b)->arena_bytes;
+}
+
+static void cpu_destroy(struct backend *b)
+{
+	struct cpu_backend *cpu = to_cpu(b);
+
+	threads_destroy(cpu->threads);
+	cpu_buffers_free(cpu);
+	cpu_weights_free(cpu);
+	free(cpu);
+}
+
+static const struct backend_ops cpu_ops = {
+	.add_matrix = cpu_add_matrix,
+	.add_vector = cpu_add_vector,
+	.load = cpu_load,
+	.weight_bytes = cpu_weight_bytes,
+	.prepare = cpu_prepare,
+	.destroy = cpu_destroy,
+	.begin = cpu_begin,
+	.embed = cpu_embed,
+	.norm = cpu_norm,
+	.linear = cpu_linear,
+	.rope_append = cpu_rope_append,
+	.attention = cpu_attention,
+	.gated = cpu_gated,
+	.logits = cpu_logits,
+	.sample = cpu_sample,
+	.submit = cpu_submit,
+	.logits_row = cpu_logits_row,
+};
+
+int backend_cpu_create(const struct backend_options *options, struct backend **out_backend)
+{
+	uint32_t nr = options->nr_threads ? options->nr_threads : threads_nr_cpus();
+	struct cpu_backend *cpu = calloc(1, sizeof(*cpu));
+	int rc;
+
+	if (!cpu)
+		return -ENOMEM;
+	rc = threads_create(nr, &cpu->threads);
+	if (rc) {
+		free(cpu);
+		return rc;
+	}
+	cpu->nr_threads = nr;
+	cpu->share_bytes = (work_share_bytes(nr) + 63) & ~(size_t)63;
+	cpu->kernels = cpu_kernels_best();
+	cpu->precise = options->precise;
+	snprintf(cpu->name, sizeof(cpu->name), "cpu (%s)", cpu->kernels->isa);
+	cpu->base.ops = &cpu_ops;
+	cpu->base.name = cpu->name;
+	/* Integer paths agree between instruction sets, so none is named here. */
+	cpu->base.numerics = options->precise ? "1/cpu/f32" : "1/cpu/int8";
+	cpu->base.kv_elem = options->precise ? ATTN_F32 : ATTN_F16;
+	*out_backend = &cpu->base;
+	return 0;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the CPU backend: weights (cpu_weights.c), recording of a step
+ * (cpu.c), its execution by all threads (cpu_exec.c).
+ */
+#ifndef TARN_ENGINE_BACKEND_CPU_PRIVATE_H
+#define TARN_ENGINE_BACKEND_CPU_PRIVATE_H
+
+#include "engine/backend/backend.h"
+#include "engine/backend/threads.h"
+#include "kernels/cpu/kernels_cpu.h"
+
+enum {
+	/*
+	 * Batches of up to this many rows prepare a linear layer's input on each thread for
+	 * itself: cheaper than a barrier.
+	 */
+	CPU_SMALL_ROWS = 4,
+	CPU_MAX_LINEAR = 3,
+	/* Groups of 16 outputs a thread takes at once in GATED. */
+	CPU_GATE_GROUPS = 4,
+};
+
+struct cpu_matrix {
+	struct packed_matrix packed; /* data set by load() */
+	struct backend_tensor tensor; /* of the file; name and data valid until load() returned */
+	uint64_t offset_bytes; /* in the arena */
+};
+
+struct cpu_vector {
+	struct backend_tensor tensor;
+	float *values;
+};
+
+/* An activation: float rows, and the quantised form where a consumer wants it. */
+struct cpu_slot {
+	float *f; /* [max_rows][width], 64-byte aligned rows */
+	size_t stride; /* floats */
+	uint32_t width;
+	struct act_q8 q; /* q.q NULL where never wanted */
+};
+
+enum cpu_op_kind {
+	CPU_OP_TABLES,
+	CPU_OP_EMBED,
+	CPU_OP_NORM,
+	CPU_OP_LINEAR,
+	CPU_OP_ROPE_APPEND,
+	CPU_OP_ATTEND,
+	CPU_OP_MERGE,
+	CPU_OP_GATED,
+	CPU_OP_SOFTCAP,
+	CPU_OP_SAMPLE,
+};
+
+struct cpu_op {
+	enum cpu_op_kind kind;
+	bool barrier; /* others read what it wrote */
+	bool is_private; /* NORM: each thread for itself, into its own buffer */
+	bool prepare; /* LINEAR, GATED: quantise the input first */
+	bool add;
+	uint32_t nr_rows;
+	struct work_share *share; /* the op's units */
+	struct work_share *prepare_share; /* rows to quantise; NULL: each thread all of them */
+	enum backend_slot src, dst;
+	const uint32_t *gather; /* NORM: rows of src to read, or NULL: the same */
+	const struct cpu_matrix *mats[CPU_MAX_LINEAR]; /* EMBED: [0]; GATED: gate, up */
+	const float *biases[CPU_MAX_LINEAR];
+	uint32_t nr_mats;
+	const float *w, *k_norm; /* NORM; ROPE_APPEND: q's and k's */
+	float eps, scale;
+	uint32_t rope, stream, layer;
+	enum gate_kind gate;
+	struct backend_sample *samples;
+};
+
+struct cpu_thread {
+	float *f; /* private input rows [CPU_SMALL_ROWS][max width] */
+	struct act_q8 q;
+	int8_t *q_data;
+	void *scratch; /* attention, gate or sampling */
+};
+
+struct cpu_backend {
+	struct backend base; /* first: struct backend * is cast to this */
+	const struct cpu_kernels *kernels;
+	struct threads *threads;
+	uint32_t nr_threads;
+	bool precise;
+	bool has_quantised; /* some matrix takes quantised input */
+	char name[32];
+
+	struct cpu_matrix *matrices;
+	uint32_t nr_matrices;
+	struct cpu_vector *vectors;
+	uint32_t nr_vectors;
+	uint8_t *arena; /* packed weights, read-only after load() */
+	uint64_t arena_bytes;
+
+	struct backend_shape shape;
+	double *inv_freq[BACKEND_MAX_ROPES];
+	float *cos_sin[BACKEND_MAX_ROPES]; /* [max_rows][nr_rot] */
+	struct cpu_slot slots[BACKEND_NR_SLOTS];
+	uint32_t out_capacity; /* rows of SLOT_OUT and SLOT_LOGITS */
+	float *attn_slots; /* partial states */
+	size_t attn_slot_capacity; /* floats */
+	struct cpu_thread *per_thread; /* [nr_threads] */
+
+	struct backend_batch batch;
+	struct cpu_op *ops;
+	uint32_t nr_ops, op_capacity;
+	uint8_t *shares; /* work_share structures of this step */
+	size_t share_bytes; /* of one */
+	uint32_t nr_shares, share_capacity;
+	int error; /* first failure while recording: submit() returns it */
+};
+
+static inline struct cpu_backend *to_cpu(struct backend *b)
+{
+	return (struct cpu_backend *)b;
+}
+
+/* cpu_weights.c */
+int cpu_add_matrix(struct backend *b, const struct backend_tensor *t, int *out_id, char *err,
+		   size_t errlen);
+int cpu_add_vector(struct backend *b, const struct backend_tensor *t, int *out_id, char *err,
+		   size_t errlen);
+int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction), void *arg,
+	     uint8_t out_digest[32]);
+void cpu_weights_free(struct cpu_backend *cpu);
+
+/* cpu_buffers.c */
+int cpu_prepare(struct backend *b, const struct backend_shape *shape);
+/* Room for @rows rows of logits, and for @nr_slots partial states of attention. */
+int cpu_reserve_out(struct cpu_backend *cpu, uint32_t rows);
+int cpu_reserve_attn_slots(struct cpu_backend *cpu, uint32_t nr_slots);
+void cpu_buffers_free(struct cpu_backend *cpu);
+
+/* cpu_exec.c: run the recorded operations on every thread. */
+void cpu_execute(struct cpu_backend *cpu);
+
+#endif /* TARN_ENGINE_BACKEND_CPU_PRIVATE_H */
