@@ -173,6 +173,7 @@ struct backend {
 	/* What decides bits besides the model: part of the numerics id. */
 	const char *numerics;
 	enum attn_elem kv_elem;
+	uint32_t nr_threads; /* of the host that compute */
 };
 
 struct backend_options {

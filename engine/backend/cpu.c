@@ -355,6 +355,7 @@ int backend_cpu_create(const struct backend_options *options, struct backend **o
 	cpu->precise = options->precise;
 	snprintf(cpu->name, sizeof(cpu->name), "cpu (%s)", cpu->kernels->isa);
 	cpu->base.ops = &cpu_ops;
+	cpu->base.nr_threads = nr;
 	cpu->base.name = cpu->name;
 	/* Integer paths agree between instruction sets, so none is named here. */
 	cpu->base.numerics = options->precise ? "1/cpu/f32" : "1/cpu/int8";

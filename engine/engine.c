@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's life: from a model file to something that computes, and back.
+ * Sequences are in sequence.c, steps in step.c, text in text.c.
+ */
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "engine/engine_private.h"
+#include "engine/model/gguf.h"
+
+enum {
+	DIGEST_BYTES = 32,
+	/* Spare KV pages kept warm, at most this, and at most 1/16 of the limit. */
+	SPARE_LIMIT_BYTES = 16 << 20,
+	MIN_KV_BYTES = 1 << 20,
+	CONTRACT_VERSION = 1,
+};
+
+/* ---- memory for KV --------------------------------------------------------- */
+
+static uint64_t mem_available_bytes(void)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+	unsigned long long kib = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return (uint64_t)kib << 10;
+}
+
+static const char *kv_backend_option(enum tarn_kv_backend b, enum kvpool_backend *out)
+{
+	switch (b) {
+	case TARN_KV_KERNEL:
+		*out = KVPOOL_BACKEND_KERNEL;
+		return "kernel";
+	case TARN_KV_MEMFD:
+		*out = KVPOOL_BACKEND_MEMFD;
+		return "memfd";
+	case TARN_KV_CUDA:
+		*out = KVPOOL_BACKEND_CUDA;
+		return "cuda";
+	default:
+		*out = KVPOOL_BACKEND_AUTO;
+		return "auto";
+	}
+}
+
+static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o, char *err,
+		     size_t errlen)
+{
+	struct kvpool_options po = { 0 };
+	const char *name = kv_backend_option(o->kv_backend, &po.backend);
+	int rc;
+
+	po.limit_bytes = o->kv_bytes ? o->kv_bytes : mem_available_bytes() / 2;
+	if (po.limit_bytes < MIN_KV_BYTES) {
+		snprintf(err, errlen, "%llu bytes for KV memory are too few: want at least %d",
+			 (unsigned long long)po.limit_bytes, MIN_KV_BYTES);
+		return -EINVAL;
+	}
+	po.spare_limit_bytes = po.limit_bytes / 16 < SPARE_LIMIT_BYTES ? po.limit_bytes / 16 :
+									 SPARE_LIMIT_BYTES;
+	rc = kvpool_open(&po, &e->pool);
+	if (rc) {
+		snprintf(err, errlen, "KV backend %s: %s", name, strerror(-rc));
+		return rc == -EOPNOTSUPP ? -ENODEV : rc;
+	}
+	e->info.kv_backend = kvpool_backend_name(e->pool);
+	e->info.kv_limit_bytes = po.limit_bytes;
+	return 0;
+}
+
+/* ---- identity ----------------------------------------------------------------- */
+
+static int sha256_parts(const void *const *parts, const size_t *lens, size_t nr,
+			uint8_t out[DIGEST_BYTES])
+{
+	EVP_MD_CTX *md = EVP_MD_CTX_new();
+	int ok = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1;
+
+	for (size_t i = 0; ok && i < nr; i++)
+		ok = EVP_DigestUpdate(md, parts[i], lens[i]) == 1;
+	ok = ok && EVP_DigestFinal_ex(md, out, NULL) == 1;
+	EVP_MD_CTX_free(md);
+	return ok ? 0 : -ENOMEM;
+}
+
+/* The numerics id: contract, backend, model content and tokenizer, KV format. */
+static int make_identity(struct tarn_engine *e, const struct gguf *gguf,
+			 const uint8_t weights[DIGEST_BYTES], struct kvpool_key *out_root)
+{
+	char text[160];
+	size_t header_len;
+	const void *header = gguf_header(gguf, &header_len);
+	int n = snprintf(text, sizeof(text), "tarn/%d/%s/kv-%s/T%u", CONTRACT_VERSION,
+			 e->backend->numerics, e->backend->kv_elem == ATTN_F16 ? "f16" : "f32",
+			 kv_tile_tokens(e->model.streams, e->model.nr_streams,
+					e->backend->kv_elem == ATTN_F16 ? 2 : 4));
+	const void *parts[] = { text, weights, header };
+	size_t lens[] = { (size_t)n, DIGEST_BYTES, header_len };
+	int rc = sha256_parts(parts, lens, 3, out_root->bytes);
+
+	if (rc)
+		return rc;
+	if (asprintf(&e->fingerprint, "tarn-%02x%02x%02x%02x%02x%02x", out_root->bytes[0],
+		     out_root->bytes[1], out_root->bytes[2], out_root->bytes[3],
+		     out_root->bytes[4], out_root->bytes[5]) < 0) {
+		e->fingerprint = NULL;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void engine_salt(const struct tarn_engine *e, uid_t uid, struct kvpool_key *out_salt)
+{
+	const void *parts[] = { e->salt_secret.bytes, &uid };
+	size_t lens[] = { KVPOOL_KEY_BYTES, sizeof(uid) };
+
+	/* Without a hash nothing may be shared: a salt nobody else has. */
+	if (sha256_parts(parts, lens, 2, out_salt->bytes) &&
+	    getrandom(out_salt->bytes, KVPOOL_KEY_BYTES, 0) != KVPOOL_KEY_BYTES)
+		abort();
+}
+
+/* ---- loading -------------------------------------------------------------------- */
+
+struct load_progress {
+	const struct tarn_engine_options *options;
+};
+
+static int report(const struct tarn_engine_options *o, const char *stage, double fraction)
+{
+	return o->progress && o->progress(o->progress_arg, stage, fraction) ? -ECANCELED : 0;
+}
+
+static int load_progress(void *arg, double fraction)
+{
+	return report(((struct load_progress *)arg)->options, "packing weights",
+		      0.1 + 0.85 * fraction);
+}
+
+static int create_backend(struct tarn_engine *e, const struct tarn_engine_options *o, char *err,
+			  size_t errlen)
+{
+	struct backend_options bo = { .nr_threads = o->nr_threads, .precise = o->precise };
+	int rc;
+
+	if (o->device == TARN_DEVICE_CUDA) {
+		snprintf(err, errlen, "device cuda: this build computes on the CPU alone");
+		return -ENODEV;
+	}
+	rc = backend_cpu_create(&bo, &e->backend);
+	if (rc == -EINVAL)
+		snprintf(err, errlen, "%u threads: want 1 to 256", o->nr_threads);
+	else if (rc)
+		snprintf(err, errlen, "starting threads: %s", strerror(-rc));
+	return rc;
+}
+
+static int prepare_backend(struct tarn_engine *e)
+{
+	const struct model_config *c = &e->model.config;
+	struct backend_shape shape = {
+		.n_embd = c->n_embd,
+		.n_ff = c->n_ff,
+		.n_vocab = c->n_vocab,
+		.n_q_heads = c->n_q_heads,
+		.n_kv_heads = c->n_kv_heads,
+		.head_dim = c->head_dim,
+		.max_rows = e->info.max_batch_tokens,
+		.nr_streams = e->model.nr_streams,
+		.nr_ropes = c->nr_ropes,
+	};
+
+	for (uint32_t i = 0; i < shape.nr_streams; i++)
+		shape.layouts[i] = *kv_cache_layout(e->kv, i);
+	for (uint32_t i = 0; i < shape.nr_ropes; i++)
+		shape.ropes[i] = (struct backend_rope){
+			.base = c->ropes[i].base,
+			.pos_scale = c->ropes[i].pos_scale,
+			.nr_rot = c->ropes[i].nr_rot,
+			.neox = c->ropes[i].neox,
+			.factors = c->ropes[i].use_factors ? e->model.rope_factors : NULL,
+		};
+	return e->backend->ops->prepare(e->backend, &shape);
+}
+
+static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
+			const uint8_t weights[DIGEST_BYTES], bool prefix_cache)
+{
+	struct kv_cache_options ko = {
+		.pool = e->pool,
+		.layout = KV_LAYOUT_TILE,
+		.elem = e->backend->kv_elem,
+		.nr_streams = e->model.nr_streams,
+		.max_tokens = e->info.ctx_tokens,
+		.prefix_cache = prefix_cache,
+	};
+	int rc = make_identity(e, gguf, weights, &ko.root);
+
+	if (rc)
+		return rc;
+	memcpy(ko.streams, e->model.streams, sizeof(ko.streams));
+	rc = kv_cache_create(&ko, &e->kv);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < e->model.nr_streams; i++) {
+		const struct attn_layout *l = kv_cache_layout(e->kv, i);
+
+		e->info.kv_bytes_per_token += (uint32_t)(l->stride_bytes / l->tile_tokens);
+	}
+	return plan_builder_create(&e->plans);
+}
+
+static int check_context(struct tarn_engine *e, const struct tarn_engine_options *o, char *err,
+			 size_t errlen)
+{
+	uint32_t model_ctx = e->model.config.ctx_tokens;
+
+	e->info.model_ctx_tokens = model_ctx;
+	e->info.ctx_tokens = o->ctx_tokens ? o->ctx_tokens : model_ctx;
+	if (e->info.ctx_tokens > model_ctx) {
+		snprintf(err, errlen, "a context of %u tokens: the model was made for %u",
+			 o->ctx_tokens, model_ctx);
+		return -EINVAL;
+	}
+	if (e->info.max_batch_tokens > ENGINE_MAX_BATCH_TOKENS) {
+		snprintf(err, errlen, "%u tokens a step: want at most %d",
+			 e->info.max_batch_tokens, ENGINE_MAX_BATCH_TOKENS);
+		return -EINVAL;
+	}
+	if (tokenizer_nr_tokens(e->tokenizer) > e->model.config.n_vocab) {
+		snprintf(err, errlen, "the tokenizer has %u tokens, token_embd.weight %u",
+			 tokenizer_nr_tokens(e->tokenizer), e->model.config.n_vocab);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int load_model(struct tarn_engine *e, const struct tarn_engine_options *o,
+		      const struct gguf *gguf, char *err, size_t errlen)
+{
+	struct load_progress lp = { o };
+	uint8_t weights[DIGEST_BYTES];
+	char warning[256] = "";
+	int rc = tokenizer_create(gguf, &e->tokenizer, warning, sizeof(warning));
+
+	if (rc) {
+		snprintf(err, errlen, "%s", warning);
+		return rc;
+	}
+	rc = report(o, "reading the model", 0.05);
+	if (!rc)
+		rc = create_backend(e, o, err, errlen);
+	if (!rc)
+		rc = model_declare(gguf, e->backend, &e->model, err, errlen);
+	if (!rc)
+		rc = check_context(e, o, err, errlen);
+	if (!rc)
+		rc = open_pool(e, o, err, errlen);
+	if (!rc)
+		rc = engine_text_init(e, gguf, warning, sizeof(warning));
+	if (!rc)
+		rc = e->backend->ops->load(e->backend, load_progress, &lp, weights);
+	if (!rc)
+		rc = create_cache(e, gguf, weights, !o->no_prefix_cache);
+	if (!rc)
+		rc = prepare_backend(e);
+	if (!rc)
+		rc = engine_step_init(e);
+	if (!rc)
+		snprintf(err, errlen, "%s", warning);
+	return rc;
+}
+
+static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
+		     const struct tarn_engine_options *o)
+{
+	struct tarn_engine_info *i = &e->info;
+	struct gguf_str name;
+	char none[1];
+
+	if (!gguf_get_str(gguf, "general.name", &name, none, 0) && name.len) {
+		e->model_name = strndup(name.data, name.len < 200 ? name.len : 200);
+	} else {
+		const char *base = strrchr(o->model_path, '/');
+		const char *stem = base ? base + 1 : o->model_path;
+		const char *dot = strrchr(stem, '.');
+
+		e->model_name = strndup(stem, dot && dot > stem ? (size_t)(dot - stem) :
+								  strlen(stem));
+	}
+	if (!e->model_name)
+		return -ENOMEM;
+	i->model_name = e->model_name;
+	i->model_path = e->model_path;
+	i->arch = e->model.config.arch;
+	i->quant = e->model.quant;
+	i->device = e->backend->name;
+	i->fingerprint = e->fingerprint;
+	i->nr_params = e->model.nr_params;
+	i->weight_bytes = e->backend->ops->weight_bytes(e->backend);
+	i->nr_vocab = e->model.config.n_vocab;
+	i->nr_threads = e->backend->nr_threads;
+	i->has_chat_template = e->template != NULL;
+	i->precise = o->precise;
+	return 0;
+}
+
+int tarn_engine_create(const struct tarn_engine_options *o, struct tarn_engine **out_engine,
+		       char *err, size_t errlen)
+{
+	struct tarn_engine *e;
+	struct gguf *gguf;
+	int rc;
+
+	if (errlen)
+		err[0] = '\0';
+	rc = report(o, "opening the file", 0);
+	if (rc)
+		return rc;
+	rc = gguf_open(o->model_path, 0, &gguf, err, errlen);
+	if (rc)
+		return rc;
+	e = calloc(1, sizeof(*e));
+	if (!e) {
+		gguf_close(gguf);
+		return -ENOMEM;
+	}
+	e->no_prefix_cache = o->no_prefix_cache;
+	e->info.max_batch_tokens = o->max_batch_tokens ? o->max_batch_tokens :
+							 ENGINE_DEFAULT_BATCH_TOKENS;
+	e->model_path = strdup(o->model_path);
+	rc = e->model_path && getrandom(e->salt_secret.bytes, KVPOOL_KEY_BYTES, 0) ==
+				      KVPOOL_KEY_BYTES ?
+		     load_model(e, o, gguf, err, errlen) :
+		     -ENOMEM;
+	if (!rc)
+		rc = fill_info(e, gguf, o);
+	gguf_close(gguf); /* its pages too: everything is packed */
+	if (!rc)
+		rc = report(o, "ready", 1);
+	if (rc) {
+		if (errlen && !err[0])
+			snprintf(err, errlen, "%s", strerror(-rc));
+		tarn_engine_destroy(e);
+		return rc;
+	}
+	*out_engine = e;
+	return 0;
+}
+
+void tarn_engine_destroy(struct tarn_engine *e)
+{
+	if (!e)
+		return;
+	engine_step_deinit(e);
+	plan_builder_destroy(e->plans);
+	kv_cache_destroy(e->kv);
+	kvpool_put(e->pool);
+	engine_text_deinit(e);
+	tokenizer_destroy(e->tokenizer);
+	model_free(&e->model);
+	if (e->backend)
+		e->backend->ops->destroy(e->backend);
+	free(e->fingerprint);
+	free(e->model_name);
+	free(e->model_path);
+	free(e);
+}
+
+const struct tarn_engine_info *tarn_engine_info(const struct tarn_engine *e)
+{
+	return &e->info;
+}
+
+void tarn_engine_stat(struct tarn_engine *e, struct tarn_engine_stat *out)
+{
+	struct kv_cache_stat kv;
+	struct kvpool_stat pool = { 0 };
+
+	kv_cache_stat(e->kv, &kv);
+	kvpool_stat(e->pool, &pool);
+	*out = (struct tarn_engine_stat){
+		.kv_used_bytes = kv.used_bytes,
+		.kv_reserved_bytes = kv.reserved_bytes,
+		.kv_cached_bytes = kv.cached_bytes,
+		.kv_spare_bytes = pool.spare_bytes,
+		.nr_seqs = atomic_load(&e->nr_seqs),
+		.nr_steps = atomic_load(&e->nr_steps),
+		.prompt_tokens = atomic_load(&e->prompt_tokens),
+		.generated_tokens = atomic_load(&e->generated_tokens),
+		.prefix_query_tokens = kv.query_tokens,
+		.prefix_hit_tokens = kv.hit_tokens,
+	};
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the engine: what engine.c (life), text.c, sequence.c and step.c
+ * share. Nobody outside engine/ includes it.
+ */
+#ifndef TARN_ENGINE_PRIVATE_H
+#define TARN_ENGINE_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "engine/backend/backend.h"
+#include "engine/engine.h"
+#include "engine/kv/plan.h"
+#include "engine/kv/segment.h"
+#include "engine/model/model.h"
+#include "engine/template/template.h"
+#include "engine/token/tokenizer.h"
+
+enum {
+	ENGINE_DEFAULT_BATCH_TOKENS = 512,
+	ENGINE_MAX_BATCH_TOKENS = 8192,
+};
+
+/* Arrays of one step, each [max_batch_tokens] but where said. Driver thread. */
+struct step_arrays {
+	int32_t *tokens;
+	uint32_t *positions;
+	uint8_t **tiles[KV_MAX_STREAMS];
+	struct plan_item *items;
+	uint32_t *out_rows;
+	struct backend_sample *samples;
+	uint32_t *entry_of_out; /* work entry an output row belongs to */
+	uint32_t nr_rows, nr_items, nr_out;
+};
+
+struct tarn_engine {
+	struct tarn_engine_info info;
+	char *model_path, *model_name, *fingerprint;
+	struct backend *backend;
+	struct model model;
+	struct tokenizer *tokenizer;
+	struct template *template; /* NULL: the model has none */
+	char *bos_text, *eos_text; /* for the template */
+	int32_t end_tokens[BACKEND_MAX_BANNED];
+	uint32_t nr_end_tokens;
+	bool no_prefix_cache;
+
+	struct kvpool *pool;
+	struct kv_cache *kv;
+	struct plan_builder *plans;
+	struct step_arrays step;
+	struct kvpool_key salt_secret; /* of this process: prefixes of other uids stay theirs */
+
+	atomic_uint_least64_t nr_seqs, nr_steps, prompt_tokens, generated_tokens;
+};
+
+struct tarn_seq {
+	struct tarn_engine *engine;
+	struct kv_seq *kv;
+	struct kv_seq **held; /* [nr_held] memory kept for choices to come */
+	uint32_t nr_held;
+	uid_t uid;
+	int32_t *tokens; /* [capacity] prompt, then what was sampled */
+	uint32_t nr_tokens, capacity;
+	uint32_t nr_prompt, nr_cached;
+	uint32_t choice;
+	struct tarn_sampling sampling;
+	bool no_prefix_cache;
+	bool prompt_sealed;
+	bool failed; /* a step went wrong for it: only destroy is left */
+};
+
+/* Salt of a uid's prefix keys. */
+void engine_salt(const struct tarn_engine *engine, uid_t uid, struct kvpool_key *out_salt);
+
+/* text.c: template and end tokens of the file. 0 or -errno; a bad template is a warning. */
+struct gguf;
+int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf, char *err,
+		     size_t errlen);
+void engine_text_deinit(struct tarn_engine *engine);
+
+/* step.c */
+int engine_step_init(struct tarn_engine *engine);
+void engine_step_deinit(struct tarn_engine *engine);
+
+#endif /* TARN_ENGINE_PRIVATE_H */

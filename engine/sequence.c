@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sequences: their tokens, their memory, their choices. Driver thread, but
+ * for tarn_seq_check().
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_private.h"
+
+static int check_sampling(const struct tarn_sampling *s, char *err, size_t errlen)
+{
+	const struct {
+		const char *name;
+		float value, min, max;
+	} floats[] = {
+		{ "temperature", s->temperature, 0, 100 },
+		{ "top_p", s->top_p, 0, 1 },
+		{ "min_p", s->min_p, 0, 1 },
+	};
+
+	for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+		if (floats[i].value >= floats[i].min && floats[i].value <= floats[i].max)
+			continue; /* NaN is in no range */
+		snprintf(err, errlen, "%s is %g, want %g to %g", floats[i].name,
+			 (double)floats[i].value, (double)floats[i].min, (double)floats[i].max);
+		return -EINVAL;
+	}
+	if (s->nr_logprobs > TARN_MAX_LOGPROBS) {
+		snprintf(err, errlen, "%u log probabilities a token, want at most %d",
+			 s->nr_logprobs, TARN_MAX_LOGPROBS);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int tarn_seq_check(const struct tarn_engine *e, const struct tarn_seq_params *p, char *err,
+		   size_t errlen)
+{
+	uint32_t ctx = e->info.ctx_tokens;
+
+	if (!p->nr_prompt) {
+		snprintf(err, errlen, "the prompt is empty");
+		return -EINVAL;
+	}
+	if (p->nr_prompt > ctx || p->max_new_tokens > ctx - p->nr_prompt) {
+		snprintf(err, errlen,
+			 "the prompt has %u tokens and up to %u more are asked for: the context holds %u",
+			 p->nr_prompt, p->max_new_tokens, ctx);
+		return -E2BIG;
+	}
+	for (uint32_t i = 0; i < p->nr_prompt; i++) {
+		if (p->prompt[i] >= 0 && (uint32_t)p->prompt[i] < e->info.nr_vocab)
+			continue;
+		snprintf(err, errlen, "token id %d at place %u is out of range: want 0 to %u",
+			 p->prompt[i], i, e->info.nr_vocab - 1);
+		return -EINVAL;
+	}
+	if (!p->nr_choices || p->nr_choices > TARN_MAX_CHOICES) {
+		snprintf(err, errlen, "%u choices, want 1 to %d", p->nr_choices,
+			 TARN_MAX_CHOICES);
+		return -EINVAL;
+	}
+	return check_sampling(&p->sampling, err, errlen);
+}
+
+static void release_held(struct tarn_seq *seq)
+{
+	while (seq->nr_held)
+		kv_seq_close(seq->held[--seq->nr_held]);
+	free(seq->held);
+	seq->held = NULL;
+}
+
+/*
+ * Memory for the choices that will be forked off: held by empty sequences, each given up just
+ * before its fork takes the same memory.
+ */
+static int hold_choices(struct tarn_seq *seq, const struct tarn_seq_params *p,
+			const struct kvpool_key *salt)
+{
+	/* What a choice adds to the shared prompt: its own tokens and the tile it starts in. */
+	uint32_t tile = kv_cache_layout(seq->engine->kv, 0)->tile_tokens;
+	uint32_t tokens = p->max_new_tokens + tile;
+	uint32_t matched;
+	enum kv_miss miss;
+
+	if (p->nr_choices == 1)
+		return 0;
+	if (tokens > seq->engine->info.ctx_tokens)
+		tokens = seq->engine->info.ctx_tokens;
+	seq->held = calloc(p->nr_choices - 1, sizeof(*seq->held));
+	if (!seq->held)
+		return -ENOMEM;
+	for (uint32_t i = 1; i < p->nr_choices; i++) {
+		int rc = kv_seq_open(seq->engine->kv, NULL, 0, tokens, salt, seq->uid,
+				     &seq->held[seq->nr_held], &matched, &miss);
+
+		if (rc)
+			return rc;
+		seq->nr_held++;
+	}
+	return 0;
+}
+
+static struct tarn_seq *seq_alloc(struct tarn_engine *e, uint32_t capacity)
+{
+	struct tarn_seq *seq = calloc(1, sizeof(*seq));
+
+	if (!seq)
+		return NULL;
+	seq->engine = e;
+	seq->capacity = capacity;
+	seq->tokens = malloc(capacity * sizeof(*seq->tokens));
+	if (!seq->tokens) {
+		free(seq);
+		return NULL;
+	}
+	return seq;
+}
+
+int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
+		    struct tarn_seq **out_seq, char *err, size_t errlen)
+{
+	struct tarn_seq *seq;
+	struct kvpool_key salt;
+	enum kv_miss miss;
+	int rc = tarn_seq_check(e, p, err, errlen);
+
+	if (rc)
+		return rc;
+	seq = seq_alloc(e, p->nr_prompt + p->max_new_tokens + 1);
+	if (!seq)
+		return -ENOMEM;
+	memcpy(seq->tokens, p->prompt, p->nr_prompt * sizeof(*seq->tokens));
+	seq->nr_tokens = p->nr_prompt;
+	seq->nr_prompt = p->nr_prompt;
+	seq->sampling = p->sampling;
+	seq->uid = p->principal.uid;
+	seq->no_prefix_cache = p->no_prefix_cache || e->no_prefix_cache;
+	engine_salt(e, seq->uid, &salt);
+	/* A salt of its own finds nothing and is found by nobody. */
+	if (seq->no_prefix_cache)
+		memcpy(salt.bytes, &seq, sizeof(seq));
+	rc = kv_seq_open(e->kv, seq->tokens, seq->nr_tokens, p->nr_prompt + p->max_new_tokens,
+			 &salt, seq->uid, &seq->kv, &seq->nr_cached, &miss);
+	if (!rc)
+		rc = hold_choices(seq, p, &salt);
+	if (rc) {
+		if (rc == -ENOSPC)
+			snprintf(err, errlen,
+				 "%u tokens in %u choices need more than all KV memory, %llu bytes",
+				 p->nr_prompt + p->max_new_tokens, p->nr_choices,
+				 (unsigned long long)e->info.kv_limit_bytes);
+		else
+			snprintf(err, errlen, "KV memory: %s", strerror(-rc));
+		release_held(seq);
+		kv_seq_close(seq->kv);
+		free(seq->tokens);
+		free(seq);
+		return rc;
+	}
+	atomic_fetch_add(&e->nr_seqs, 1);
+	*out_seq = seq;
+	return 0;
+}
+
+int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice, struct tarn_seq **out_seq)
+{
+	struct tarn_seq *child;
+	int rc;
+
+	if (seq->failed || tarn_seq_pending(seq) != 1 || seq->nr_tokens != seq->nr_prompt)
+		return -EINVAL;
+	child = seq_alloc(seq->engine, seq->capacity);
+	if (!child)
+		return -ENOMEM;
+	memcpy(child->tokens, seq->tokens, seq->nr_tokens * sizeof(*seq->tokens));
+	child->nr_tokens = seq->nr_tokens;
+	child->nr_prompt = seq->nr_prompt;
+	child->nr_cached = seq->nr_cached;
+	child->sampling = seq->sampling;
+	child->uid = seq->uid;
+	child->no_prefix_cache = seq->no_prefix_cache;
+	child->choice = choice;
+	if (seq->nr_held)
+		kv_seq_close(seq->held[--seq->nr_held]);
+	rc = kv_seq_fork(seq->kv, seq->capacity - 1, &child->kv);
+	if (rc) {
+		free(child->tokens);
+		free(child);
+		return rc;
+	}
+	atomic_fetch_add(&seq->engine->nr_seqs, 1);
+	*out_seq = child;
+	return 0;
+}
+
+void tarn_seq_destroy(struct tarn_seq *seq)
+{
+	if (!seq)
+		return;
+	release_held(seq);
+	kv_seq_close(seq->kv);
+	atomic_fetch_sub(&seq->engine->nr_seqs, 1);
+	free(seq->tokens);
+	free(seq);
+}
+
+uint32_t tarn_seq_cached(const struct tarn_seq *seq)
+{
+	return seq->nr_cached;
+}
+
+uint32_t tarn_seq_pending(const struct tarn_seq *seq)
+{
+	return seq->nr_tokens - kv_seq_len(seq->kv);
+}
+
+uint32_t tarn_seq_len(const struct tarn_seq *seq)
+{
+	return seq->nr_tokens;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One step: a flattened batch of tokens from many sequences goes through the
+ * model, and the sequences whose last pending token was computed draw their
+ * next one. Driver thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_private.h"
+
+int engine_step_init(struct tarn_engine *e)
+{
+	struct step_arrays *a = &e->step;
+	size_t n = e->info.max_batch_tokens;
+	bool ok;
+
+	a->tokens = calloc(n, sizeof(*a->tokens));
+	a->positions = calloc(n, sizeof(*a->positions));
+	a->items = calloc(n, sizeof(*a->items));
+	a->out_rows = calloc(n, sizeof(*a->out_rows));
+	a->samples = calloc(n, sizeof(*a->samples));
+	a->entry_of_out = calloc(n, sizeof(*a->entry_of_out));
+	ok = a->tokens && a->positions && a->items && a->out_rows && a->samples &&
+	     a->entry_of_out;
+	for (uint32_t s = 0; s < e->model.nr_streams; s++) {
+		a->tiles[s] = calloc(n, sizeof(*a->tiles[s]));
+		ok = ok && a->tiles[s];
+	}
+	return ok ? 0 : -ENOMEM;
+}
+
+void engine_step_deinit(struct tarn_engine *e)
+{
+	struct step_arrays *a = &e->step;
+
+	free(a->tokens);
+	free(a->positions);
+	free(a->items);
+	free(a->out_rows);
+	free(a->samples);
+	free(a->entry_of_out);
+	for (uint32_t s = 0; s < KV_MAX_STREAMS; s++)
+		free(a->tiles[s]);
+}
+
+static bool is_valid_batch(const struct tarn_engine *e, const struct tarn_work *work, uint32_t nr)
+{
+	uint64_t total = 0;
+
+	for (uint32_t i = 0; i < nr; i++) {
+		if (!work[i].seq || work[i].seq->engine != e || !work[i].nr_tokens ||
+		    work[i].seq->failed || work[i].nr_tokens > tarn_seq_pending(work[i].seq))
+			return false;
+		total += work[i].nr_tokens;
+	}
+	return total <= e->info.max_batch_tokens;
+}
+
+static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq, uint32_t entry,
+			uint32_t row)
+{
+	struct step_arrays *a = &e->step;
+	const struct tarn_sampling *s = &seq->sampling;
+
+	a->out_rows[a->nr_out] = row;
+	a->entry_of_out[a->nr_out] = entry;
+	a->samples[a->nr_out++] = (struct backend_sample){
+		.temperature = s->temperature,
+		.top_k = s->top_k,
+		.top_p = s->top_p,
+		.min_p = s->min_p,
+		.seed = s->seed,
+		.choice = seq->choice,
+		.position = seq->nr_tokens,
+		.want_logprob = s->logprobs || s->nr_logprobs,
+		.nr_top = s->nr_logprobs,
+		.banned = e->end_tokens,
+		.nr_banned = s->ignore_eos ? e->nr_end_tokens : 0,
+	};
+}
+
+/* Rows of one entry; memory for them first, so that a failure leaves the batch as it was. */
+static int gather(struct tarn_engine *e, const struct tarn_work *w, uint32_t entry)
+{
+	struct step_arrays *a = &e->step;
+	struct tarn_seq *seq = w->seq;
+	uint32_t pos = kv_seq_len(seq->kv);
+	bool is_last = w->nr_tokens == tarn_seq_pending(seq);
+	int rc = kv_seq_append(seq->kv, seq->tokens + pos, w->nr_tokens);
+
+	if (rc)
+		return rc;
+	a->items[a->nr_items++] = (struct plan_item){ seq->kv, a->nr_rows, w->nr_tokens, pos };
+	for (uint32_t i = 0; i < w->nr_tokens; i++) {
+		uint32_t row = a->nr_rows++;
+
+		a->tokens[row] = seq->tokens[pos + i];
+		a->positions[row] = pos + i;
+		for (uint32_t s = 0; s < e->model.nr_streams; s++)
+			a->tiles[s][row] = kv_seq_tile(seq->kv, s, pos + i);
+	}
+	if (is_last)
+		want_sample(e, seq, entry, a->nr_rows - 1);
+	return 0;
+}
+
+static int compute(struct tarn_engine *e)
+{
+	struct step_arrays *a = &e->step;
+	struct backend_batch batch = {
+		.nr_rows = a->nr_rows,
+		.tokens = a->tokens,
+		.positions = a->positions,
+		.nr_out = a->nr_out,
+		.out_rows = a->out_rows,
+	};
+	int rc = 0;
+
+	for (uint32_t s = 0; s < e->model.nr_streams && !rc; s++) {
+		batch.tiles[s] = a->tiles[s];
+		rc = plan_build(e->plans, e->kv, s, a->items, a->nr_items, BACKEND_UNIT_ROWS,
+				&batch.plans[s]);
+	}
+	if (!rc)
+		rc = e->backend->ops->begin(e->backend, &batch);
+	if (rc)
+		return rc;
+	model_forward(&e->model, e->backend);
+	e->backend->ops->sample(e->backend, a->samples, a->nr_out);
+	return e->backend->ops->submit(e->backend);
+}
+
+/* The step failed as a whole: no sequence holds a token that was not computed. */
+static void undo(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr, int rc,
+		 struct tarn_result *out)
+{
+	(void)e;
+	for (uint32_t i = 0; i < nr; i++) {
+		struct tarn_seq *seq = work[i].seq;
+
+		if (out[i].status)
+			continue;
+		(void)kv_seq_truncate(seq->kv, kv_seq_len(seq->kv) - work[i].nr_tokens);
+		seq->failed = true;
+		out[i].status = rc;
+	}
+}
+
+static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
+			const struct backend_sample *s, struct tarn_result *out)
+{
+	out->has_token = true;
+	out->token = s->token;
+	out->is_end = !seq->sampling.ignore_eos && tokenizer_is_end(e->tokenizer, s->token);
+	out->logprob = s->logprob;
+	out->nr_top = s->nr_top;
+	for (uint32_t i = 0; i < s->nr_top; i++)
+		out->top[i] = (struct tarn_logprob){ s->top_ids[i], s->top_logprobs[i] };
+	if (seq->nr_tokens < seq->capacity)
+		seq->tokens[seq->nr_tokens++] = s->token;
+	atomic_fetch_add_explicit(&e->generated_tokens, 1, memory_order_relaxed);
+}
+
+/* The prompt's KV is offered to whoever comes with the same beginning. */
+static void seal_prompt(struct tarn_seq *seq)
+{
+	if (seq->prompt_sealed || kv_seq_len(seq->kv) < seq->nr_prompt)
+		return;
+	seq->prompt_sealed = true;
+	if (!seq->no_prefix_cache)
+		(void)kv_seq_seal(seq->kv); /* without it only a later match is lost */
+}
+
+int tarn_step(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr,
+	      struct tarn_result *out)
+{
+	struct step_arrays *a = &e->step;
+	uint64_t prompt_tokens = 0;
+	int rc;
+
+	if (!nr || !is_valid_batch(e, work, nr))
+		return -EINVAL;
+	a->nr_rows = a->nr_items = a->nr_out = 0;
+	memset(out, 0, nr * sizeof(*out));
+	for (uint32_t i = 0; i < nr; i++) {
+		if (kv_seq_len(work[i].seq->kv) < work[i].seq->nr_prompt)
+			prompt_tokens += work[i].nr_tokens;
+		out[i].status = gather(e, &work[i], i);
+		work[i].seq->failed |= out[i].status != 0;
+	}
+	if (!a->nr_rows)
+		return 0;
+	rc = compute(e);
+	if (rc) {
+		undo(e, work, nr, rc, out);
+		return rc == -EIO ? rc : 0;
+	}
+	atomic_fetch_add(&e->nr_steps, 1);
+	atomic_fetch_add(&e->prompt_tokens, prompt_tokens);
+	for (uint32_t i = 0; i < a->nr_out; i++)
+		take_sample(e, work[a->entry_of_out[i]].seq, &a->samples[i],
+			    &out[a->entry_of_out[i]]);
+	for (uint32_t i = 0; i < nr; i++) {
+		if (out[i].status)
+			continue;
+		seal_prompt(work[i].seq);
+		kv_seq_prepare(work[i].seq->kv);
+	}
+	return 0;
+}
+
+const float *tarn_step_logits(const struct tarn_engine *e, uint32_t i)
+{
+	for (uint32_t row = 0; row < e->step.nr_out; row++)
+		if (e->step.entry_of_out[row] == i)
+			return e->backend->ops->logits_row(e->backend, row);
+	return NULL;
+}
