@@ -44,6 +44,10 @@ class CheckStyle(unittest.TestCase):
         result = self.run_it()
         self.assertEqual(result.returncode, 0, result.stdout)
 
+    def test_tree_is_looked_at_where_git_cannot_tell(self):
+        self.write(".git", "not a repository\n")
+        self.caught("engine/a.c", "int a;\n", "engine/a.c:1: no SPDX")
+
     def test_good_file_passes(self):
         self.passes("engine/a.c", SPDX + "int a(void)\n{\n\treturn 0;\n}\n")
 
