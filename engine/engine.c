@@ -204,6 +204,7 @@ static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
 		.elem = e->backend->kv_elem,
 		.nr_streams = e->model.nr_streams,
 		.max_tokens = e->info.ctx_tokens,
+		.max_append_tokens = e->info.max_batch_tokens,
 		.prefix_cache = prefix_cache,
 	};
 	int rc = make_identity(e, gguf, weights, &ko.root);

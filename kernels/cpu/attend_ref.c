@@ -175,11 +175,10 @@ void merge_ref(const struct attn_args *a, uint32_t merge, uint32_t first_head, u
 size_t attn_scratch_bytes(const struct attn_layout *layout, uint32_t nr_q_heads,
 			  uint32_t max_unit_rows)
 {
-	/* Per row and query head of a group: a query copy, sums, lane sums, 64 scores, maximum. */
-	size_t rows = (size_t)max_unit_rows * (nr_q_heads / layout->nr_kv_heads);
-	size_t floats = 2 * attn_slot_floats(layout->head_dim) + ATTN_GROUP_TOKENS + 64 + 16;
+	/* Per query: its copy, its sums, 16 lane sums, maximum and bounds; then one group as floats. */
+	size_t nr_q = (size_t)max_unit_rows * (nr_q_heads / layout->nr_kv_heads);
+	size_t floats = nr_q * (2 * (size_t)layout->head_dim + ATTN_GROUP_TOKENS + 3) +
+			2 * ATTN_GROUP_TOKENS * ((size_t)layout->head_dim + 16) + 9 * 16;
 
-	return (rows * floats + (size_t)layout->tile_tokens * layout->head_dim * 2) *
-		       sizeof(float) +
-	       4096;
+	return floats * sizeof(float);
 }
