@@ -25,13 +25,46 @@ static const struct cpu_kernels kernels_ref = {
 	.exp_sum = exp_sum_ref,
 };
 
+static const struct cpu_kernels kernels_avx512 = {
+	.isa = "avx512",
+	.quantize = quantize_avx512,
+	.linear_q8 = linear_q8_avx512,
+	.linear_f32 = linear_f32_avx512,
+	.rms_norm = rms_norm_avx512,
+	.rope = rope_avx512,
+	.append = append_avx512,
+	.attend = attend_avx512,
+	.merge = merge_avx512,
+	.gate = gate_avx512,
+	.add = add_avx512,
+	.scale = scale_avx512,
+	.softcap = softcap_avx512,
+	.argmax = argmax_avx512,
+	.exp_sum = exp_sum_avx512,
+};
+
+static bool has_avx2(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	       __builtin_cpu_supports("f16c");
+}
+
+static bool has_avx512(void)
+{
+	return has_avx2() && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+
 const struct cpu_kernels *cpu_kernels_get(enum cpu_isa isa)
 {
 	switch (isa) {
 	case CPU_ISA_REF:
 		return &kernels_ref;
 	case CPU_ISA_AVX2:
+		break;
 	case CPU_ISA_AVX512:
+		return has_avx512() ? &kernels_avx512 : NULL;
 	case CPU_NR_ISAS:
 		break;
 	}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Linear layer over float activations, AVX-512. A few groups' weights are
+ * expanded to float a piece of K at a time, [groups][inputs][16 rows], and tiles
+ * of activation rows run against them; lanes are rows, so every output is the
+ * one ascending chain of linear_f32_ref(). Any thread, disjoint groups or rows.
+ */
+#include <immintrin.h>
+
+#include "kernels/cpu/linear_q8_avx512.h"
+
+enum {
+	/* Inputs and groups expanded at once: 16 KiB stay in the first-level cache. */
+	PIECE_INPUTS = 64,
+	SET_GROUPS = 4,
+	/* Rows by groups of chains at once: 24 accumulators. */
+	TILE_COLS = 6,
+	/* Rows that one expansion serves. */
+	PANEL_ROWS = 48,
+};
+
+/* @nr_inputs links of the chains of one tile. */
+struct f32_run {
+	const float *w; /* [inputs][16] of the first group */
+	size_t w_stride; /* floats from group to group */
+	const float *x; /* the tile's first row, at the piece */
+	size_t x_stride;
+	uint32_t nr_inputs;
+	float *acc; /* [rows][SET_GROUPS][16] */
+};
+
+typedef void (*f32_tile_fn)(const struct f32_run *run);
+
+Q8_INLINE void f32_tile(const int nr_cols, const int nr_groups, const struct f32_run *run)
+{
+	__m512 acc[TILE_COLS][SET_GROUPS];
+
+#pragma GCC unroll 6
+	for (int c = 0; c < nr_cols; c++) {
+#pragma GCC unroll 4
+		for (int g = 0; g < nr_groups; g++)
+			acc[c][g] = _mm512_load_ps(run->acc + (c * SET_GROUPS + g) * 16);
+	}
+	for (uint32_t k = 0; k < run->nr_inputs; k++) {
+		__m512 w[SET_GROUPS];
+
+#pragma GCC unroll 4
+		for (int g = 0; g < nr_groups; g++)
+			w[g] = _mm512_load_ps(run->w + g * run->w_stride + k * 16);
+#pragma GCC unroll 6
+		for (int c = 0; c < nr_cols; c++) {
+			__m512 x = _mm512_set1_ps(run->x[c * run->x_stride + k]);
+
+#pragma GCC unroll 4
+			for (int g = 0; g < nr_groups; g++)
+				acc[c][g] = _mm512_fmadd_ps(x, w[g], acc[c][g]);
+		}
+	}
+#pragma GCC unroll 6
+	for (int c = 0; c < nr_cols; c++) {
+#pragma GCC unroll 4
+		for (int g = 0; g < nr_groups; g++)
+			_mm512_store_ps(run->acc + (c * SET_GROUPS + g) * 16, acc[c][g]);
+	}
+}
+
+#define F32_INSTANCE(cols, groups)                                        \
+	static void f32_tile_##cols##_##groups(const struct f32_run *run) \
+	{                                                                 \
+		f32_tile(cols, groups, run);                              \
+	}
+
+F32_INSTANCE(1, 1)
+F32_INSTANCE(2, 1)
+F32_INSTANCE(3, 1)
+F32_INSTANCE(4, 1)
+F32_INSTANCE(5, 1)
+F32_INSTANCE(6, 1)
+F32_INSTANCE(1, 4)
+F32_INSTANCE(2, 4)
+F32_INSTANCE(3, 4)
+F32_INSTANCE(4, 4)
+F32_INSTANCE(5, 4)
+F32_INSTANCE(6, 4)
+
+static const f32_tile_fn tiles_of_one[TILE_COLS] = {
+	f32_tile_1_1, f32_tile_2_1, f32_tile_3_1, f32_tile_4_1, f32_tile_5_1, f32_tile_6_1,
+};
+static const f32_tile_fn tiles_of_four[TILE_COLS] = {
+	f32_tile_1_4, f32_tile_2_4, f32_tile_3_4, f32_tile_4_4, f32_tile_5_4, f32_tile_6_4,
+};
+
+/* ---- weights to float ------------------------------------------------------- */
+
+/* Block @block of a group as float [32][16]. */
+Q8_INLINE void expand_block(struct q8_kind kind, const struct pack_planes *planes, uint32_t block,
+			    float *out)
+{
+	uint32_t entry = kind.super ? block / 8 : block;
+	const __m512i byte = _mm512_set1_epi32(255);
+	const __m512i offset = _mm512_set1_epi32(q8_offset(kind));
+	struct q8_scales s;
+	__m512i w[8];
+
+	q8_load_codes(kind, planes->codes + block * q8_code_bytes(kind),
+		      planes->high + block * q8_high_bytes(kind), w);
+	s = q8_load_scales(kind, planes->scales + entry * q8_scale_bytes(kind),
+			   kind.super ? block % 8 : 0);
+	for (int i = 0; i < 8; i++) {
+		__m512 d = s.d;
+
+		if (kind.super)
+			d = _mm512_mul_ps(d, s.sc[kind.has_halves ? i / 4 : 0]);
+		for (int c = 0; c < 4; c++) {
+			__m512i code = _mm512_and_si512(
+				_mm512_srl_epi32(w[i], _mm_cvtsi32_si128(8 * c)), byte);
+			__m512 q = _mm512_cvtepi32_ps(_mm512_sub_epi32(code, offset));
+
+			_mm512_store_ps(out + (4 * i + c) * 16, kind.has_min ?
+									_mm512_fmadd_ps(d, q, s.m) :
+									_mm512_mul_ps(d, q));
+		}
+	}
+}
+
+static void expand_quantised(enum pack_type type, const struct pack_planes *planes, uint32_t block,
+			     float *out)
+{
+	switch (type) {
+	case PACK_Q4_0:
+		expand_block(q8_kind_q4_0, planes, block, out);
+		break;
+	case PACK_Q4_1:
+		expand_block(q8_kind_q4_1, planes, block, out);
+		break;
+	case PACK_Q5_0:
+		expand_block(q8_kind_q5_0, planes, block, out);
+		break;
+	case PACK_Q5_1:
+		expand_block(q8_kind_q5_1, planes, block, out);
+		break;
+	case PACK_Q8_0:
+		expand_block(q8_kind_q8_0, planes, block, out);
+		break;
+	case PACK_Q4_K:
+		expand_block(q8_kind_q4_k, planes, block, out);
+		break;
+	case PACK_Q5_K:
+		expand_block(q8_kind_q5_k, planes, block, out);
+		break;
+	case PACK_Q6_K:
+		expand_block(q8_kind_q6_k, planes, block, out);
+		break;
+	case PACK_F32:
+	case PACK_F16:
+	case PACK_BF16:
+		break; /* see expand() */
+	}
+}
+
+/* Inputs [k, k + nr) of one group as float [nr][16]. */
+static void expand(enum pack_type type, const struct pack_planes *planes, uint32_t k, uint32_t nr,
+		   float *out)
+{
+	const uint8_t *p = planes->codes + (size_t)k * 32;
+
+	if (!pack_is_float(type)) {
+		for (uint32_t i = 0; i < nr; i += ACT_BLOCK)
+			expand_quantised(type, planes, (k + i) / ACT_BLOCK, out + i * 16);
+		return;
+	}
+	for (uint32_t i = 0; i < nr; i++, p += 32, out += 16) {
+		__m256i half = _mm256_load_si256((const __m256i *)p);
+
+		_mm_prefetch((const char *)p + 1024, _MM_HINT_T0);
+		if (type == PACK_F16)
+			_mm512_store_ps(out, _mm512_cvtph_ps(half));
+		else
+			_mm512_store_si512(out, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+	}
+}
+
+/* ---- the walk ---------------------------------------------------------------- */
+
+struct f32_set {
+	const struct linear_f32_args *args;
+	uint32_t group, nr_groups; /* 1 or SET_GROUPS */
+	uint32_t first_row, nr_rows; /* the panel */
+	_Alignas(64) float w[SET_GROUPS * PIECE_INPUTS * 16];
+	_Alignas(64) float acc[PANEL_ROWS * SET_GROUPS * 16];
+};
+
+static void run_piece(struct f32_set *set, const struct pack_offsets *offsets, uint32_t k)
+{
+	const struct packed_matrix *m = set->args->w;
+	const f32_tile_fn *fns = set->nr_groups == SET_GROUPS ? tiles_of_four : tiles_of_one;
+	uint32_t left = m->nr_cols - k;
+	uint32_t nr = left < PIECE_INPUTS ? left : PIECE_INPUTS;
+	uint32_t nr_tiles = (set->nr_rows + TILE_COLS - 1) / TILE_COLS;
+	struct f32_run run = { set->w, PIECE_INPUTS * 16, NULL, set->args->x_stride, nr, NULL };
+
+	if (m->type == PACK_F32) { /* as it lies */
+		run.w = (const float *)(m->data + set->group * m->group_bytes) + (size_t)k * 16;
+		run.w_stride = m->group_bytes / sizeof(float);
+	} else {
+		for (uint32_t g = 0; g < set->nr_groups; g++) {
+			struct pack_planes planes = pack_planes_at(m, offsets, set->group + g);
+
+			expand(m->type, &planes, k, nr, set->w + (size_t)g * PIECE_INPUTS * 16);
+		}
+	}
+	for (uint32_t t = 0; t < nr_tiles; t++) {
+		uint32_t from = set->nr_rows * t / nr_tiles;
+		uint32_t to = set->nr_rows * (t + 1) / nr_tiles;
+
+		run.x = set->args->x + (size_t)(set->first_row + from) * run.x_stride + k;
+		run.acc = set->acc + (size_t)from * SET_GROUPS * 16;
+		fns[to - from - 1](&run);
+	}
+}
+
+static void store_set(const struct f32_set *set)
+{
+	const struct linear_f32_args *args = set->args;
+
+	for (uint32_t i = 0; i < set->nr_rows; i++) {
+		for (uint32_t g = 0; g < set->nr_groups; g++) {
+			uint32_t n = (set->group + g) * PACK_ROWS;
+			uint32_t left = args->w->nr_rows - n;
+			__mmask16 lanes = left < PACK_ROWS ? (__mmask16)((1u << left) - 1) :
+							     (__mmask16)0xffff;
+			float *y = args->y + (size_t)(set->first_row + i) * args->y_stride + n;
+			__m512 acc = _mm512_load_ps(set->acc + (i * SET_GROUPS + g) * 16);
+
+			if (args->accumulate)
+				acc = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), acc);
+			_mm512_mask_storeu_ps(y, lanes, acc);
+		}
+	}
+}
+
+void linear_f32_avx512(const struct linear_f32_args *args)
+{
+	struct pack_offsets offsets;
+	struct f32_set set; /* large: only what is used is set */
+
+	set.args = args;
+	pack_offsets_get(pack_format_get(args->w->type), args->w->nr_cols, &offsets);
+	for (uint32_t row = 0; row < args->nr_rows; row += PANEL_ROWS) {
+		uint32_t left = args->nr_rows - row;
+
+		set.first_row = row;
+		set.nr_rows = left < PANEL_ROWS ? left : PANEL_ROWS;
+		for (uint32_t g = args->first_group; g < args->end_group; g += set.nr_groups) {
+			set.group = g;
+			set.nr_groups = args->end_group - g < SET_GROUPS ? 1 : SET_GROUPS;
+			memset(set.acc, 0, set.nr_rows * SET_GROUPS * 16 * sizeof(float));
+			for (uint32_t k = 0; k < args->w->nr_cols; k += PIECE_INPUTS)
+				run_piece(&set, &offsets, k);
+			store_set(&set);
+		}
+	}
+}
