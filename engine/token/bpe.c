@@ -76,65 +76,138 @@ static void pair_add(struct bpe *bpe, int32_t left, int32_t right,
 	};
 }
 
-static int merge_error(const struct gguf_str *merge, uint32_t rank,
-		       const char *why, char *err, size_t errlen)
+/* A merge on its way into the table. */
+struct bpe_merge {
+	const struct gguf_str *str;
+	uint32_t rank;
+	const char *right; /* the left part is what stands before, less a space */
+	size_t left_len, right_len;
+	uint64_t left_hash, right_hash;
+};
+
+/* What reading them needs. */
+struct bpe_reader {
+	struct bpe *bpe;
+	char *joined; /* [vocab->max_len] */
+	int32_t guess; /* the result of the merge to come */
+	char *err;
+	size_t errlen;
+};
+
+static int merge_error(const struct bpe_reader *reader,
+		       const struct bpe_merge *merge, const char *why)
 {
-	snprintf(err, errlen, "tokenizer.ggml.merges[%u] (\"%.*s\"): %s", rank,
-		 merge->len > 64 ? 64 : (int)merge->len, merge->data, why);
+	const struct gguf_str *str = merge->str;
+
+	snprintf(reader->err, reader->errlen,
+		 "tokenizer.ggml.merges[%u] (\"%.*s\"): %s", merge->rank,
+		 str->len > 64 ? 64 : (int)str->len, str->data, why);
 	return -EINVAL;
 }
 
-/* @joined: room for a text of the vocabulary's longest. */
-static int read_merge(struct bpe *bpe, const struct gguf_str *merge,
-		      uint32_t rank, char *joined, char *err, size_t errlen)
+static int cut_merge(const struct bpe_reader *reader, struct bpe_merge *merge)
 {
-	int32_t left, right, both;
+	const struct vocab *vocab = reader->bpe->vocab;
+	const struct gguf_str *str = merge->str;
 	const char *gap = NULL;
-	size_t left_len, right_len;
 
 	/* From the second byte on: a token may itself begin with a space. */
-	if (merge->len > 2)
-		gap = memchr(merge->data + 1, ' ', merge->len - 1);
-	if (!gap || gap == merge->data + merge->len - 1)
-		return merge_error(merge, rank,
-				   "not two tokens and a space between", err,
-				   errlen);
-	left_len = (size_t)(gap - merge->data);
-	right_len = merge->len - left_len - 1;
-	if (left_len + right_len > bpe->vocab->max_len)
-		return merge_error(merge, rank, "longer than any token", err,
-				   errlen);
-	memcpy(joined, merge->data, left_len);
-	memcpy(joined + left_len, gap + 1, right_len);
-	left = vocab_find(bpe->vocab, merge->data, left_len);
-	right = vocab_find(bpe->vocab, gap + 1, right_len);
-	both = vocab_find(bpe->vocab, joined, left_len + right_len);
-	if (left == TOKEN_NONE || right == TOKEN_NONE)
-		return merge_error(merge, rank, "a part is not a token", err,
-				   errlen);
-	if (both == TOKEN_NONE)
-		return merge_error(merge, rank, "the whole is not a token", err,
-				   errlen);
-	/* Text must not spell a control token: such a merge never applies. */
-	left = vocab_find_plain(bpe->vocab, merge->data, left_len);
-	right = vocab_find_plain(bpe->vocab, gap + 1, right_len);
-	both = vocab_find_plain(bpe->vocab, joined, left_len + right_len);
-	if (left != TOKEN_NONE && right != TOKEN_NONE && both != TOKEN_NONE)
-		pair_add(bpe, left, right, both, rank);
+	if (str->len > 2)
+		gap = memchr(str->data + 1, ' ', str->len - 1);
+	if (!gap || gap == str->data + str->len - 1)
+		return merge_error(reader, merge,
+				   "not two tokens and a space between");
+	merge->right = gap + 1;
+	merge->left_len = (size_t)(gap - str->data);
+	merge->right_len = str->len - merge->left_len - 1;
+	if (str->len - 1 > vocab->max_len)
+		return merge_error(reader, merge, "longer than any token");
+	merge->left_hash = vocab_hash(vocab, str->data, merge->left_len);
+	merge->right_hash = vocab_hash(vocab, merge->right, merge->right_len);
 	return 0;
 }
 
-static int read_merges(struct bpe *bpe, const struct gguf_str *merges,
-		       uint32_t nr, char *err, size_t errlen)
+/* Trainers number tokens as they make them: mostly it is the one behind. */
+static int32_t find_joined(const struct bpe_reader *reader,
+			   const struct bpe_merge *merge)
 {
-	char *joined = malloc((size_t)bpe->vocab->max_len + 1);
-	uint32_t i;
-	int ret = joined ? 0 : -ENOMEM;
+	const struct vocab *vocab = reader->bpe->vocab;
+	size_t len = merge->left_len + merge->right_len, own_len;
+	const char *text;
 
-	for (i = 0; i < nr && !ret; i++)
-		ret = read_merge(bpe, &merges[i], i, joined, err, errlen);
-	free(joined);
-	return ret;
+	if (!vocab->has_equal && (uint32_t)reader->guess < vocab->nr &&
+	    token_type_is_plain(vocab->types[reader->guess])) {
+		text = vocab_text(vocab, (uint32_t)reader->guess, &own_len);
+		if (own_len == len &&
+		    !memcmp(text, merge->str->data, merge->left_len) &&
+		    !memcmp(text + merge->left_len, merge->right,
+			    merge->right_len))
+			return reader->guess;
+	}
+	memcpy(reader->joined, merge->str->data, merge->left_len);
+	memcpy(reader->joined + merge->left_len, merge->right,
+	       merge->right_len);
+	return vocab_find_plain(vocab, reader->joined, len);
+}
+
+/* Why a merge without three plain tokens is wrong, or 0: it never applies. */
+static int check_unusable(const struct bpe_reader *reader,
+			  const struct bpe_merge *merge)
+{
+	const struct vocab *vocab = reader->bpe->vocab;
+
+	if (vocab_find(vocab, merge->str->data, merge->left_len) ==
+		    TOKEN_NONE ||
+	    vocab_find(vocab, merge->right, merge->right_len) == TOKEN_NONE)
+		return merge_error(reader, merge, "a part is not a token");
+	memcpy(reader->joined, merge->str->data, merge->left_len);
+	memcpy(reader->joined + merge->left_len, merge->right,
+	       merge->right_len);
+	if (vocab_find(vocab, reader->joined,
+		       merge->left_len + merge->right_len) == TOKEN_NONE)
+		return merge_error(reader, merge, "the whole is not a token");
+	/* A control token is among them, which text must not spell. */
+	return 0;
+}
+
+static int add_merge(struct bpe_reader *reader, const struct bpe_merge *merge)
+{
+	const struct vocab *vocab = reader->bpe->vocab;
+	int32_t left, right, joined;
+
+	left = vocab_find_hashed(vocab, merge->left_hash, merge->str->data,
+				 merge->left_len, true);
+	right = vocab_find_hashed(vocab, merge->right_hash, merge->right,
+				  merge->right_len, true);
+	joined = find_joined(reader, merge);
+	if (left == TOKEN_NONE || right == TOKEN_NONE || joined == TOKEN_NONE)
+		return check_unusable(reader, merge);
+	reader->guess = joined + 1;
+	pair_add(reader->bpe, left, right, joined, merge->rank);
+	return 0;
+}
+
+/* In batches, so that the loads from the vocabulary's index overlap. */
+static int read_merges(struct bpe_reader *reader, const struct gguf_str *strs,
+		       uint32_t nr)
+{
+	enum { BATCH = 16 };
+	struct bpe_merge merges[BATCH];
+	uint32_t first, i;
+	int err = 0;
+
+	for (first = 0; first < nr && !err; first += BATCH) {
+		uint32_t end = nr - first < BATCH ? nr - first : BATCH;
+
+		for (i = 0; i < end && !err; i++) {
+			merges[i].str = &strs[first + i];
+			merges[i].rank = first + i;
+			err = cut_merge(reader, &merges[i]);
+		}
+		for (i = 0; i < end && !err; i++)
+			err = add_merge(reader, &merges[i]);
+	}
+	return err;
 }
 
 int bpe_create(const struct vocab *vocab, const struct gguf_str *merges,
@@ -142,9 +215,10 @@ int bpe_create(const struct vocab *vocab, const struct gguf_str *merges,
 	       char *err, size_t errlen)
 {
 	struct bpe *bpe = calloc(1, sizeof(*bpe));
+	struct bpe_reader reader = { .err = err, .errlen = errlen };
 	uint64_t nr_slots = 16;
 	unsigned int byte;
-	int ret;
+	int ret = -ENOMEM;
 
 	*out = NULL;
 	if (!bpe)
@@ -162,7 +236,11 @@ int bpe_create(const struct vocab *vocab, const struct gguf_str *merges,
 
 		bpe->byte_ids[byte] = vocab_find_plain(vocab, text, len);
 	}
-	ret = bpe->pairs ? read_merges(bpe, merges, nr, err, errlen) : -ENOMEM;
+	reader.bpe = bpe;
+	reader.joined = malloc((size_t)vocab->max_len + 1);
+	if (bpe->pairs && reader.joined)
+		ret = read_merges(&reader, merges, nr);
+	free(reader.joined);
 	if (ret) {
 		bpe_destroy(bpe);
 		return ret;

@@ -49,11 +49,17 @@ size_t bpe_decode_text(const char *text, size_t len, char *out)
 	size_t nr = 0, at = 0;
 
 	while (at < len) {
-		unsigned int char_len = utf8_char_len(text + at, len - at);
-		int byte = char_len ? bpe_char_to_byte(
-					      utf8_get(text + at, char_len)) :
-				      -1;
+		unsigned int char_len;
+		int byte = -1;
 
+		/* Most characters are ASCII and stand for themselves. */
+		if (text[at] > 0x20 && text[at] < 0x7f) {
+			out[nr++] = text[at++];
+			continue;
+		}
+		char_len = utf8_char_len(text + at, len - at);
+		if (char_len)
+			byte = bpe_char_to_byte(utf8_get(text + at, char_len));
 		if (byte >= 0) {
 			out[nr++] = (char)byte;
 			at += char_len;

@@ -20,7 +20,7 @@ struct spm {
 	uint32_t max_len; /* bytes of the longest piece that text may become */
 	int32_t byte_ids[256];
 	/* Whether some piece has byte b, ending a character, before byte c. */
-	uint8_t meets[256][256 / 8];
+	bool meets[256][256];
 };
 
 struct spm_part {
@@ -69,11 +69,8 @@ static void note_neighbours(struct spm *spm, const char *text, size_t len)
 {
 	size_t i;
 
-	for (i = 1; i < len; i++) {
-		uint8_t before = (uint8_t)text[i - 1], here = (uint8_t)text[i];
-
-		spm->meets[before][here / 8] |= (uint8_t)(1u << here % 8);
-	}
+	for (i = 1; i < len; i++)
+		spm->meets[(uint8_t)text[i - 1]][(uint8_t)text[i]] = true;
 }
 
 int spm_create(const struct vocab *vocab, int32_t unknown, struct spm **out)
@@ -261,10 +258,9 @@ static size_t run_len(const struct spm *spm, const char *text, size_t len,
 	*out_nr = 0;
 	while (at < len) {
 		unsigned int char_len = utf8_char_len(text + at, len - at);
-		uint8_t before = at > 0 ? (uint8_t)text[at - 1] : 0,
-			here = (uint8_t)text[at];
 
-		if (at > 0 && !(spm->meets[before][here / 8] >> here % 8 & 1))
+		if (at > 0 &&
+		    !spm->meets[(uint8_t)text[at - 1]][(uint8_t)text[at]])
 			break;
 		at += char_len ? char_len : 1;
 		(*out_nr)++;

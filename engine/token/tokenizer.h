@@ -46,7 +46,8 @@ enum tokenizer_flags {
  * Return: 0; -EINVAL for missing or broken vocabulary; -ENOTSUP for an unknown
  * model or pre-tokenizer, named; -ENOMEM.
  */
-int tokenizer_create(const struct gguf *gguf, struct tokenizer **out, char *err, size_t errlen);
+int tokenizer_create(const struct gguf *gguf, struct tokenizer **out, char *err,
+		     size_t errlen);
 void tokenizer_destroy(struct tokenizer *tok); /* NULL is fine */
 
 /**
@@ -70,26 +71,28 @@ int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len,
  * Return: a pointer into the tokenizer. The leading space that SPM adds is the
  * caller's to strip, where tokenizer_adds_space() says so and the token is the first.
  */
-const char *tokenizer_piece(const struct tokenizer *tok, int32_t id, bool special,
-			    size_t *out_len);
+const char *tokenizer_piece(const struct tokenizer *tok, int32_t id,
+			    bool special, size_t *out_len);
 
 /**
  * tokenizer_decode - text of a run of tokens, malloc'ed, NUL-terminated beyond @out_len
  *
  * Return: 0, -ENOMEM, -EINVAL for an id out of range.
  */
-int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t nr, bool special,
-		     char **out_text, size_t *out_len);
+int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t nr,
+		     bool special, char **out_text, size_t *out_len);
 
 uint32_t tokenizer_nr_tokens(const struct tokenizer *tok);
 enum token_type tokenizer_type(const struct tokenizer *tok, int32_t id);
-int32_t tokenizer_bos(const struct tokenizer *tok); /* TOKEN_NONE when there is none */
+int32_t
+tokenizer_bos(const struct tokenizer *tok); /* TOKEN_NONE when there is none */
 int32_t tokenizer_eos(const struct tokenizer *tok);
 bool tokenizer_adds_bos(const struct tokenizer *tok);
 bool tokenizer_adds_space(const struct tokenizer *tok);
 /* End of generation: eos, eot, eom and their like, by id and by text. */
 bool tokenizer_is_end(const struct tokenizer *tok, int32_t id);
 /* Id of the token whose text is exactly @text (as in the file), or TOKEN_NONE. */
-int32_t tokenizer_find(const struct tokenizer *tok, const char *text, size_t len);
+int32_t tokenizer_find(const struct tokenizer *tok, const char *text,
+		       size_t len);
 
 #endif /* TARN_ENGINE_TOKEN_TOKENIZER_H */

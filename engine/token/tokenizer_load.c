@@ -298,7 +298,7 @@ static size_t decode_piece(const struct tokenizer *tok, uint32_t id, char *out)
 		return len;
 	}
 	while (at < len) {
-		if (len - at >= SPM_SPACE_BYTES &&
+		if (text[at] == spm_space[0] && len - at >= SPM_SPACE_BYTES &&
 		    memcmp(text + at, spm_space, SPM_SPACE_BYTES) == 0) {
 			out[nr++] = ' ';
 			at += SPM_SPACE_BYTES;

@@ -24,6 +24,7 @@ struct span_table {
 struct vocab {
 	uint32_t nr;
 	uint32_t max_len; /* bytes of the longest text */
+	bool has_equal; /* some text is that of an earlier token */
 	struct span_table texts;
 	uint8_t *types; /* [nr], enum token_type */
 	float *scores; /* [nr], or NULL */
@@ -54,6 +55,15 @@ int32_t vocab_find(const struct vocab *vocab, const char *text, size_t len);
  */
 int32_t vocab_find_plain(const struct vocab *vocab, const char *text,
 			 size_t len);
+
+/*
+ * Both in two steps, for many look-ups in a row: ask for the hashes of some
+ * texts, which starts to load their slots, then find them. @plain_only: as
+ * vocab_find_plain().
+ */
+uint64_t vocab_hash(const struct vocab *vocab, const char *text, size_t len);
+int32_t vocab_find_hashed(const struct vocab *vocab, uint64_t hash,
+			  const char *text, size_t len, bool plain_only);
 
 static inline bool token_type_is_plain(uint8_t type)
 {

@@ -304,7 +304,8 @@ def plain_cases(rng):
         yield ''.join(rng.choice('0123456789') for _ in range(rng.randrange(1, 14)))
     for text in ('3.14159', '1,000,000', '0xDEADBEEF', '1e-10', '-5', '+49 30 1234567', '12:34:56',
                  '2024-02-29', '\u0661\u0662\u0663', '\u00bd\u00b2\u2167', '\uff11\uff12',
-                 '1st 2nd', 'x86_64', 'a1b2c3', '100%', '$9.99', '\u3007\u4e00', '\U0001d7d8\U0001d7d9'):
+                 '1st 2nd', 'x86_64', 'a1b2c3', '100%', '$9.99',
+                 '\u3007\u4e00', '\U0001d7d8\U0001d7d9'):
         yield text
         yield ' ' + text + ' '
     for emoji in EMOJI:
@@ -381,8 +382,9 @@ def special_cases(rng, smollm2, gemma3):
     for text in ours + rng.sample(few, 60):
         yield from (text, 'a' + text + 'b', ' ' + text + ' ')
     broken = ['<|im_start|', '|im_end|>', '<|im_ end|>', '<|IM_END|>', '<|im_start|><',
-              '<<|im_end|>>', '<unused', '<unused9', '<unused100000>', '<start_of_', '<end_of_turn', '<bos', '<',
-              '<|endoftext|', '<tabl', '</tabl>', '[multimodal', '<h7>', '< b>', '<B>']
+              '<<|im_end|>>', '<unused', '<unused9', '<unused100000>', '<start_of_',
+              '<end_of_turn', '<bos', '<', '<|endoftext|',
+              '<tabl', '</tabl>', '[multimodal', '<h7>', '< b>', '<B>']
     yield from broken
     parts = ours + few + broken + ['Hi', ' there', '\n', 'user\n', '  ', '1', '.', '\u00e9', '\t\t']
     for _ in range(120):

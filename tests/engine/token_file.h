@@ -134,4 +134,57 @@ token_file_changed(const struct gguf *gguf,
 	return gw_finish(&w, out_size);
 }
 
+/* A synthetic vocabulary; what is NULL is not written. */
+struct token_spec {
+	const char *model, *pre;
+	const char *const *tokens;
+	size_t nr;
+	const int32_t *types; /* [nr_types] */
+	size_t nr_types;
+	const float *scores; /* [nr_scores] */
+	size_t nr_scores;
+	const char *const *merges;
+	size_t nr_merges;
+};
+
+static inline void token_spec_put(struct gguf_writer *w,
+				  const struct token_spec *spec)
+{
+	if (spec->model)
+		gw_str(w, "tokenizer.ggml.model", spec->model);
+	if (spec->pre)
+		gw_str(w, "tokenizer.ggml.pre", spec->pre);
+	if (spec->tokens)
+		gw_strings(w, "tokenizer.ggml.tokens", spec->tokens, spec->nr);
+	if (spec->types)
+		gw_array(w, "tokenizer.ggml.token_type", GGUF_I32, spec->types,
+			 spec->nr_types, sizeof(int32_t));
+	if (spec->scores)
+		gw_array(w, "tokenizer.ggml.scores", GGUF_F32, spec->scores,
+			 spec->nr_scores, sizeof(float));
+	if (spec->merges)
+		gw_strings(w, "tokenizer.ggml.merges", spec->merges,
+			   spec->nr_merges);
+}
+
+/* Finish the file and build its tokenizer. Return: as tokenizer_create(). */
+static inline int token_file_build(struct gguf_writer *w,
+				   struct tokenizer **out, char *err,
+				   size_t errlen)
+{
+	struct gguf *gguf;
+	size_t size;
+	uint8_t *file = gw_finish(w, &size);
+	int ret = gguf_open_memory(file, size, GGUF_METADATA_ONLY, &gguf, err,
+				   errlen);
+
+	*out = NULL;
+	if (!ret) {
+		ret = tokenizer_create(gguf, out, err, errlen);
+		gguf_close(gguf);
+	}
+	free(file);
+	return ret;
+}
+
 #endif /* TARN_TESTS_ENGINE_TOKEN_FILE_H */
