@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HTTP API without HTTP: bodies become requests, replies become bodies.
+ * Fields, defaults and limits are those of OpenAI's API, with vLLM's
+ * additions; what would change the answer and is not built is refused, never
+ * ignored. Everything here is pure but for the engine's text functions, which
+ * may be called from any thread.
+ */
+#ifndef TARN_DAEMON_API_H
+#define TARN_DAEMON_API_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "daemon/api_error.h"
+#include "daemon/request.h"
+#include "engine/engine.h"
+
+/* What the API knows of the daemon it speaks for. Constant once the model is loaded. */
+struct api_context {
+	const struct tarn_engine *engine;
+	const struct tarn_engine_info *info;
+	bool is_strict;
+	int64_t loaded_s; /* wall clock */
+};
+
+enum {
+	/* Reals are floats; nine digits give each back exactly. */
+	API_JSON_FLAGS = JSON_COMPACT | JSON_REAL_PRECISION(9),
+};
+
+/* ---- bodies into requests (the preparer) ---------------------------------- */
+
+/**
+ * api_prepare - read the body of a request
+ * @request: body, kind and principal are set; for completions and chat, params and prompt get set.
+ * @out_json: [out] for tokenize and detokenize, the whole answer, malloc'ed; else NULL.
+ *
+ * Return: true, or false with @error filled.
+ */
+bool api_prepare(const struct api_context *context, struct request *request,
+		 char **out_json, struct api_error *error);
+
+/* The parts of it. */
+bool api_read_completion(const struct api_context *context, const json_t *body,
+			 struct request *request, struct api_error *error);
+bool api_read_chat(const struct api_context *context, const json_t *body,
+		   struct request *request, struct api_error *error);
+/* Fields common to both. @known: names of the endpoint's own fields. */
+bool api_read_params(const struct api_context *context, const json_t *body,
+		     const char *const *known, struct request_params *params,
+		     struct api_error *error);
+/* Settle max_tokens and let the engine look at the whole. */
+bool api_check_request(const struct api_context *context,
+		       struct request *request, struct api_error *error);
+bool api_check_model(const struct api_context *context, const char *name,
+		     struct api_error *error);
+/* The template's input from a chat body, and the prompt's ids by it. */
+bool api_chat_ids(const struct api_context *context, const json_t *body,
+		  int32_t **out_ids, uint32_t *out_nr, struct api_error *error);
+char *api_tokenize(const struct api_context *context, const json_t *body,
+		   struct api_error *error);
+char *api_detokenize(const struct api_context *context, const json_t *body,
+		     struct api_error *error);
+
+/* ---- replies into bodies (the event thread) ------------------------------- */
+
+/* One choice while it grows; kept by the exchange. */
+struct api_choice {
+	struct text text; /* not streamed: the whole; streamed: unused */
+	json_t *logprobs; /* likewise: tokens so far, or NULL */
+	json_t *token_ids; /* likewise */
+	uint32_t nr_chars; /* characters of the tokens before, for text_offset */
+	enum finish_reason finish;
+	bool is_begun; /* its first chunk is out */
+};
+
+struct api_answer {
+	const struct api_context *context;
+	const struct request *request;
+	struct api_choice *choices; /* [nr_choices] */
+	uint32_t nr_cached;
+	uint32_t nr_completion; /* tokens of all choices */
+};
+
+/* Return: 0 or -ENOMEM. */
+int api_answer_init(struct api_answer *answer,
+		    const struct api_context *context,
+		    const struct request *request);
+void api_answer_deinit(struct api_answer *answer);
+/* Take a delta in. Return: 0 or -ENOMEM. */
+int api_answer_add(struct api_answer *answer, const struct reply *delta);
+/* The whole body of an answer that is not streamed: malloc'ed, or NULL without memory. */
+char *api_answer_json(const struct api_answer *answer);
+/*
+ * Chunks of a stream, each one JSON text, malloc'ed, or NULL without memory. A delta gives one
+ * chunk (the first of a chat choice carries the role); usage comes last.
+ */
+char *api_answer_chunk(struct api_answer *answer, const struct reply *delta);
+char *api_answer_usage_chunk(const struct api_answer *answer);
+
+const char *api_finish_name(enum finish_reason finish);
+
+/* Log probabilities in the two shapes of OpenAI's API; tokens are appended to @into. */
+json_t *api_logprobs_new(enum request_kind kind);
+int api_logprobs_add(const struct api_context *context, enum request_kind kind,
+		     json_t *into, const struct reply_token *token,
+		     uint32_t *nr_chars);
+
+/* ---- about the model -------------------------------------------------------- */
+
+char *api_models_json(const struct api_context *context);
+/* NULL with @error filled when @id is not our model. */
+char *api_model_json(const struct api_context *context, const char *id,
+		     struct api_error *error);
+char *
+api_version_json(const struct api_context *context); /* @context may be NULL */
+
+#endif /* TARN_DAEMON_API_H */

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers of /v1/completions and /v1/chat/completions, whole and in chunks.
+ * Every sampled token counts as a completion token and stands in token_ids and
+ * logprobs, end tokens and those of a stop string included; the text has
+ * neither.
+ */
+#include "daemon/api.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+const char *api_finish_name(enum finish_reason finish)
+{
+	return finish == FINISH_LENGTH ? "length" :
+	       finish == FINISH_STOP   ? "stop" :
+					 NULL;
+}
+
+int api_answer_init(struct api_answer *answer,
+		    const struct api_context *context,
+		    const struct request *request)
+{
+	*answer = (struct api_answer){ .context = context, .request = request };
+	answer->choices =
+		calloc(request->params.nr_choices, sizeof(*answer->choices));
+	return answer->choices ? 0 : -ENOMEM;
+}
+
+void api_answer_deinit(struct api_answer *answer)
+{
+	for (uint32_t i = 0;
+	     answer->choices && i < answer->request->params.nr_choices; i++) {
+		text_deinit(&answer->choices[i].text);
+		json_decref(answer->choices[i].logprobs);
+		json_decref(answer->choices[i].token_ids);
+	}
+	free(answer->choices);
+	answer->choices = NULL;
+}
+
+/* The delta's tokens into the two lists, each made when it is first needed. */
+static int add_tokens(struct api_answer *answer, const struct reply *delta,
+		      json_t **logprobs, json_t **token_ids)
+{
+	const struct request *request = answer->request;
+	struct api_choice *choice = &answer->choices[delta->choice];
+
+	if (request->params.logprobs && !*logprobs)
+		*logprobs = api_logprobs_new(request->kind);
+	if (request->params.return_token_ids && !*token_ids)
+		*token_ids = json_array();
+	for (uint32_t i = 0; i < delta->nr_tokens; i++) {
+		const struct reply_token *token = &delta->tokens[i];
+
+		if (*token_ids &&
+		    json_array_append_new(*token_ids,
+					  json_integer(token->id)) != 0)
+			return -ENOMEM;
+		if (*logprobs &&
+		    api_logprobs_add(answer->context, request->kind, *logprobs,
+				     token, &choice->nr_chars) != 0)
+			return -ENOMEM;
+	}
+	answer->nr_completion += delta->nr_tokens;
+	if (delta->finish != FINISH_NONE)
+		choice->finish = delta->finish;
+	return 0;
+}
+
+int api_answer_add(struct api_answer *answer, const struct reply *delta)
+{
+	struct api_choice *choice = &answer->choices[delta->choice];
+	int rc = add_tokens(answer, delta, &choice->logprobs,
+			    &choice->token_ids);
+
+	return rc == 0 ? text_append(&choice->text, delta->text.bytes,
+				     delta->text.len) :
+			 rc;
+}
+
+static json_t *usage_object(const struct api_answer *answer)
+{
+	const uint32_t nr_prompt = answer->request->nr_prompt;
+
+	return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens",
+			 (json_int_t)nr_prompt, "completion_tokens",
+			 (json_int_t)answer->nr_completion, "total_tokens",
+			 (json_int_t)nr_prompt + answer->nr_completion,
+			 "prompt_tokens_details", "cached_tokens",
+			 (json_int_t)answer->nr_cached);
+}
+
+static json_t *prompt_ids(const struct request *request)
+{
+	json_t *ids = json_array();
+
+	for (uint32_t i = 0; i < request->nr_prompt; i++)
+		json_array_append_new(ids, json_integer(request->prompt[i]));
+	return ids;
+}
+
+static json_t *text_string(const struct text *text)
+{
+	return json_stringn(text->bytes ? text->bytes : "", text->len);
+}
+
+static json_t *or_null(json_t *value)
+{
+	return value ? json_incref(value) : json_null();
+}
+
+/* What every body starts with; @choices: taken over. */
+static json_t *envelope(const struct api_answer *answer, bool is_chunk,
+			json_t *choices)
+{
+	const struct request *request = answer->request;
+	const char *object = request->kind != REQUEST_CHAT ? "text_completion" :
+			     is_chunk ? "chat.completion.chunk" :
+					"chat.completion";
+
+	return json_pack(
+		"{s:s, s:s, s:I, s:s, s:s, s:o}", "id", request->id, "object",
+		object, "created", (json_int_t)request->created_s, "model",
+		answer->context->info->model_name, "system_fingerprint",
+		answer->context->info->fingerprint, "choices", choices);
+}
+
+static char *dump(json_t *root)
+{
+	char *text = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
+
+	json_decref(root);
+	return text;
+}
+
+static json_t *whole_choice(const struct api_answer *answer, uint32_t index)
+{
+	const struct request *request = answer->request;
+	const struct api_choice *choice = &answer->choices[index];
+	json_t *object = json_pack("{s:I, s:o, s:s?}", "index",
+				   (json_int_t)index, "logprobs",
+				   or_null(choice->logprobs), "finish_reason",
+				   api_finish_name(choice->finish));
+
+	if (request->kind == REQUEST_CHAT)
+		json_object_set_new(object, "message",
+				    json_pack("{s:s, s:o, s:n}", "role",
+					      "assistant", "content",
+					      text_string(&choice->text),
+					      "refusal"));
+	else
+		json_object_set_new(object, "text", text_string(&choice->text));
+	if (request->params.return_token_ids) {
+		json_object_set_new(object, "token_ids",
+				    choice->token_ids ?
+					    json_incref(choice->token_ids) :
+					    json_array());
+		/* vLLM puts a completion's prompt ids in each choice. */
+		if (request->kind == REQUEST_COMPLETION)
+			json_object_set_new(object, "prompt_token_ids",
+					    prompt_ids(request));
+	}
+	return object;
+}
+
+char *api_answer_json(const struct api_answer *answer)
+{
+	const struct request *request = answer->request;
+	json_t *choices = json_array(), *root;
+
+	for (uint32_t i = 0; i < request->params.nr_choices; i++)
+		json_array_append_new(choices, whole_choice(answer, i));
+	root = envelope(answer, false, choices);
+	json_object_set_new(root, "usage", usage_object(answer));
+	if (request->params.return_token_ids)
+		json_object_set_new(root, "prompt_token_ids",
+				    prompt_ids(request));
+	return dump(root);
+}
+
+char *api_answer_chunk(struct api_answer *answer, const struct reply *delta)
+{
+	const struct request *request = answer->request;
+	struct api_choice *choice = &answer->choices[delta->choice];
+	json_t *logprobs = NULL, *token_ids = NULL, *object, *root;
+	const bool is_first = !choice->is_begun;
+
+	if (add_tokens(answer, delta, &logprobs, &token_ids) != 0) {
+		json_decref(logprobs);
+		json_decref(token_ids);
+		return NULL;
+	}
+	object = json_pack("{s:I, s:o, s:s?}", "index",
+			   (json_int_t)delta->choice, "logprobs",
+			   logprobs ? logprobs : json_null(), "finish_reason",
+			   api_finish_name(delta->finish));
+	if (request->kind == REQUEST_CHAT) {
+		json_t *content = json_object();
+
+		if (is_first)
+			json_object_set_new(content, "role",
+					    json_string("assistant"));
+		if (is_first || delta->text.len)
+			json_object_set_new(content, "content",
+					    text_string(&delta->text));
+		json_object_set_new(object, "delta", content);
+	} else {
+		json_object_set_new(object, "text", text_string(&delta->text));
+	}
+	if (token_ids)
+		json_object_set_new(object, "token_ids", token_ids);
+	root = envelope(answer, true, json_pack("[o]", object));
+	if (is_first && request->params.return_token_ids)
+		json_object_set_new(root, "prompt_token_ids",
+				    prompt_ids(request));
+	/* With include_usage every chunk but the last carries a null, as OpenAI's do. */
+	if (request->params.include_usage)
+		json_object_set_new(root, "usage", json_null());
+	choice->is_begun = true;
+	return dump(root);
+}
+
+char *api_answer_usage_chunk(const struct api_answer *answer)
+{
+	json_t *root = envelope(answer, true, json_array());
+
+	json_object_set_new(root, "usage", usage_object(answer));
+	return dump(root);
+}

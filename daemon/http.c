@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HTTP server and its calls: see http.h. The care for single connections
+ * is in http_conn.c.
+ */
+#include "daemon/http.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "daemon/clock.h"
+#include "daemon/http_private.h"
+#include "daemon/log.h"
+
+/* ---- calls begin --------------------------------------------------------------- */
+
+/* The client's own id is kept if it can stand in a header and a log line. */
+static void choose_id(struct http_call *call)
+{
+	const char *given = evhttp_find_header(
+		evhttp_request_get_input_headers(call->evreq), "X-Request-Id");
+	unsigned char random[12];
+	size_t len = given ? strlen(given) : 0;
+	bool is_good = len > 0 && len < sizeof(call->id);
+
+	for (size_t i = 0; i < len && is_good; i++)
+		is_good = given[i] > ' ' && given[i] < 0x7f;
+	if (is_good) {
+		memcpy(call->id, given, len + 1);
+		return;
+	}
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		memset(random, 0, sizeof(random));
+	for (size_t i = 0; i < sizeof(random); i++)
+		sprintf(call->id + 2 * i, "%02x", random[i]);
+}
+
+static enum http_method method_of(struct evhttp_request *evreq)
+{
+	switch (evhttp_request_get_command(evreq)) {
+	case EVHTTP_REQ_GET:
+	case EVHTTP_REQ_HEAD:
+		return HTTP_GET;
+	case EVHTTP_REQ_POST:
+		return HTTP_POST;
+	default:
+		return HTTP_OTHER;
+	}
+}
+
+/* evhttp has sent the last byte and is about to free the request. */
+static void on_complete(struct evhttp_request *evreq, void *arg)
+{
+	struct http_call *call = arg;
+	struct http_conn *conn = call->conn;
+	struct http_server *server = conn->server;
+
+	(void)evreq;
+	conn->call = NULL;
+	server->nr_calls--;
+	server->handlers.done(call->user, server->handlers.arg);
+	free(call->path);
+	free(call);
+	http_conn_next(conn);
+}
+
+void http_call_lost(struct http_call *call)
+{
+	struct http_server *server = call->conn->server;
+
+	call->conn->call = NULL;
+	server->nr_calls--;
+	if (call->user)
+		server->handlers.gone(call->user, server->handlers.arg);
+	free(call->path);
+	free(call);
+}
+
+static void on_request(struct evhttp_request *evreq, void *arg)
+{
+	struct http_server *server = arg;
+	struct evhttp_connection *evcon = evhttp_request_get_connection(evreq);
+	struct http_conn *conn = http_conn_find(server, evcon);
+	const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(evreq);
+	const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+	struct http_call *call = calloc(1, sizeof(*call));
+
+	if (!conn || !call) {
+		free(call);
+		evhttp_send_error(evreq, 500, "out of memory");
+		return;
+	}
+	call->path = evhttp_uridecode(path ? path : "", 0, NULL);
+	if (!call->path) {
+		free(call);
+		evhttp_send_error(evreq, 500, "out of memory");
+		return;
+	}
+	call->conn = conn;
+	call->evreq = evreq;
+	call->method = method_of(evreq);
+	call->start_ns = clock_ns();
+	choose_id(call);
+	conn->call = call;
+	server->nr_calls++;
+	evhttp_request_set_on_complete_cb(evreq, on_complete, call);
+	http_conn_wait(conn);
+	server->handlers.request(call, server->handlers.arg);
+}
+
+void http_call_set_user(struct http_call *call, void *user)
+{
+	call->user = user;
+}
+
+enum http_method http_call_method(const struct http_call *call)
+{
+	return call->method;
+}
+
+const char *http_call_path(const struct http_call *call)
+{
+	return call->path;
+}
+
+const struct tarn_principal *http_call_peer(const struct http_call *call)
+{
+	return &call->conn->peer;
+}
+
+const char *http_call_id(const struct http_call *call)
+{
+	return call->id;
+}
+
+uint64_t http_call_start_ns(const struct http_call *call)
+{
+	return call->start_ns;
+}
+
+char *http_call_take_body(struct http_call *call, size_t *out_len)
+{
+	struct evbuffer *input = evhttp_request_get_input_buffer(call->evreq);
+	size_t len = evbuffer_get_length(input);
+	char *body = malloc(len + 1);
+
+	if (!body)
+		return NULL;
+	evbuffer_remove(input, body, len);
+	body[len] = '\0';
+	*out_len = len;
+	return body;
+}
+
+/* ---- replies --------------------------------------------------------------------- */
+
+static void add_header(struct http_call *call, const char *name,
+		       const char *value)
+{
+	evhttp_add_header(evhttp_request_get_output_headers(call->evreq), name,
+			  value);
+}
+
+static void add_common_headers(struct http_call *call, const char *content_type)
+{
+	add_header(call, "Content-Type", content_type);
+	add_header(call, "X-Request-Id", call->id);
+	/* A method we do not know may have a body that nobody read. */
+	if (call->conn->server->is_draining || call->method == HTTP_OTHER)
+		add_header(call, "Connection", "close");
+}
+
+static void free_bytes(const void *bytes, size_t len, void *arg)
+{
+	(void)len;
+	(void)arg;
+	free((void *)bytes);
+}
+
+void http_reply_json(struct http_call *call, int status, char *json,
+		     const char *extra_name, const char *extra_value)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	if (!json || !body ||
+	    evbuffer_add_reference(body, json, strlen(json), free_bytes,
+				   NULL)) {
+		free(json);
+		status = 500;
+	}
+	if (body)
+		evbuffer_add(body, "\n", 1);
+	add_common_headers(call, "application/json");
+	if (extra_name)
+		add_header(call, extra_name, extra_value);
+	evhttp_send_reply(call->evreq, status, api_status_text(status), body);
+	if (body)
+		evbuffer_free(body);
+}
+
+void http_reply_error(struct http_call *call, const struct api_error *error)
+{
+	char seconds[16];
+
+	snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);
+	http_reply_json(call, error->status, api_error_json(error),
+			error->retry_after_s ? "Retry-After" : NULL, seconds);
+}
+
+void http_stream_begin(struct http_call *call, const char *content_type)
+{
+	add_common_headers(call, content_type);
+	add_header(call, "Cache-Control", "no-cache");
+	evhttp_send_reply_start(call->evreq, 200, api_status_text(200));
+}
+
+bool http_stream_write(struct http_call *call, const char *bytes, size_t len)
+{
+	struct evbuffer *output = bufferevent_get_output(call->conn->bev);
+	struct evbuffer *chunk;
+
+	if (evbuffer_get_length(output) + len >
+	    call->conn->server->options.max_unsent_bytes)
+		return false;
+	chunk = evbuffer_new();
+	if (!chunk)
+		return false;
+	evbuffer_add(chunk, bytes, len);
+	evhttp_send_reply_chunk(call->evreq, chunk);
+	evbuffer_free(chunk);
+	return true;
+}
+
+void http_stream_end(struct http_call *call)
+{
+	evhttp_send_reply_end(call->evreq);
+}
+
+void http_call_cut(struct http_call *call)
+{
+	evhttp_connection_free(call->conn->evcon);
+}
+
+/* ---- the server -------------------------------------------------------------------- */
+
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+	(void)listener;
+	(void)arg;
+	log_warn("accept failed: %s", strerror(errno));
+}
+
+int http_server_create(struct event_base *base, int fd,
+		       const struct http_options *options,
+		       const struct http_handlers *handlers,
+		       struct http_server **out_server)
+{
+	struct http_server *server = calloc(1, sizeof(*server));
+	int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	if (!server || own_fd < 0)
+		goto err_free;
+	server->base = base;
+	server->options = *options;
+	server->handlers = *handlers;
+	TAILQ_INIT(&server->conns);
+	server->evhttp = evhttp_new(base);
+	if (!server->evhttp)
+		goto err_free;
+	/* Backlog 0: the socket listens already. The descriptor goes with the listener. */
+	server->listener = evconnlistener_new(
+		base, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
+		0, own_fd);
+	if (!server->listener)
+		goto err_free_http;
+	if (!evhttp_bind_listener(server->evhttp, server->listener)) {
+		evconnlistener_free(server->listener);
+		own_fd = -1;
+		goto err_free_http;
+	}
+	evconnlistener_set_error_cb(server->listener, on_accept_error);
+	evhttp_set_bevcb(server->evhttp, http_conn_create, server);
+	evhttp_set_gencb(server->evhttp, on_request, server);
+	/* Every method reaches us, so that the answer is 405 and JSON. */
+	evhttp_set_allowed_methods(server->evhttp, 0xffff);
+	evhttp_set_max_headers_size(server->evhttp, HTTP_MAX_HEADERS_BYTES);
+	evhttp_set_max_body_size(server->evhttp,
+				 (ev_ssize_t)options->max_body_bytes);
+	/* Read the rest of a body that is too large: only then the client reads the answer. */
+	evhttp_set_flags(server->evhttp, EVHTTP_SERVER_LINGERING_CLOSE);
+	*out_server = server;
+	return 0;
+
+err_free_http:
+	evhttp_free(server->evhttp);
+err_free:
+	if (own_fd >= 0)
+		close(own_fd);
+	free(server);
+	return -ENOMEM;
+}
+
+void http_server_destroy(struct http_server *server)
+{
+	if (!server)
+		return;
+	server->listener = NULL;
+	evhttp_free(server->evhttp);
+	free(server);
+}
+
+void http_server_drain(struct http_server *server)
+{
+	server->is_draining = true;
+}
+
+uint32_t http_server_nr_calls(const struct http_server *server)
+{
+	return server->nr_calls;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which path does what, and what the daemon tells about itself. Event thread
+ * only.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/clock.h"
+#include "daemon/log.h"
+#include "daemon/server.h"
+
+struct route {
+	const char *path; /* one that ends in '/' takes everything below it */
+	enum http_method method;
+	bool needs_model;
+	void (*handle)(struct server *server, struct http_call *call);
+};
+
+static void log_call(const struct http_call *call, int status)
+{
+	const struct tarn_principal *peer = http_call_peer(call);
+
+	log_debug("%s %d uid=%u gid=%u pid=%d id=%s", http_call_path(call),
+		  status, (unsigned int)peer->uid, (unsigned int)peer->gid,
+		  (int)peer->pid, http_call_id(call));
+}
+
+static void refuse(struct http_call *call, const struct api_error *error)
+{
+	log_call(call, error->status);
+	http_reply_error(call, error);
+}
+
+static void answer(struct http_call *call, char *json)
+{
+	log_call(call, 200);
+	http_reply_json(call, 200, json, NULL, NULL);
+}
+
+static const char *state_name(const struct server *server)
+{
+	return server->state == SERVER_LOADING ? "loading" :
+	       server->state == SERVER_SERVING ? "ok" :
+						 "stopping";
+}
+
+static void handle_health(struct server *server, struct http_call *call)
+{
+	const bool is_well = server->state == SERVER_SERVING;
+	json_t *root = json_pack("{s:s}", "status", state_name(server));
+	char stage[sizeof(server->stage)], *text;
+
+	if (server->state == SERVER_LOADING) {
+		double fraction = server_get_progress(server, stage);
+
+		json_object_set_new(root, "stage", json_string(stage));
+		json_object_set_new(root, "progress", json_real(fraction));
+	}
+	text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(4)) :
+		      NULL;
+	json_decref(root);
+	log_call(call, is_well ? 200 : 503);
+	http_reply_json(call, is_well ? 200 : 503, text,
+			is_well ? NULL : "Retry-After", "1");
+}
+
+static void handle_version(struct server *server, struct http_call *call)
+{
+	answer(call, api_version_json(server->context.info ? &server->context :
+							     NULL));
+}
+
+static void handle_stats(struct server *server, struct http_call *call)
+{
+	answer(call, server_stats_json(server));
+}
+
+static void handle_models(struct server *server, struct http_call *call)
+{
+	answer(call, api_models_json(&server->context));
+}
+
+static void handle_model(struct server *server, struct http_call *call)
+{
+	struct api_error error;
+	char *json = api_model_json(
+		&server->context, http_call_path(call) + strlen("/v1/models/"),
+		&error);
+
+	if (json)
+		answer(call, json);
+	else
+		refuse(call, &error);
+}
+
+static void handle_completion(struct server *server, struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_COMPLETION);
+}
+
+static void handle_chat(struct server *server, struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_CHAT);
+}
+
+static void handle_tokenize(struct server *server, struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_TOKENIZE);
+}
+
+static void handle_detokenize(struct server *server, struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_DETOKENIZE);
+}
+
+static const struct route routes[] = {
+	{ "/health", HTTP_GET, false, handle_health },
+	{ "/version", HTTP_GET, false, handle_version },
+	{ "/stats", HTTP_GET, false, handle_stats },
+	{ "/v1/models", HTTP_GET, true, handle_models },
+	{ "/v1/models/", HTTP_GET, true, handle_model },
+	{ "/v1/completions", HTTP_POST, true, handle_completion },
+	{ "/v1/chat/completions", HTTP_POST, true, handle_chat },
+	{ "/tokenize", HTTP_POST, true, handle_tokenize },
+	{ "/detokenize", HTTP_POST, true, handle_detokenize },
+};
+
+static const struct route *find_route(const char *path)
+{
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+		size_t len = strlen(routes[i].path);
+
+		if (strcmp(path, routes[i].path) == 0)
+			return &routes[i];
+		if (routes[i].path[len - 1] == '/' &&
+		    strncmp(path, routes[i].path, len) == 0)
+			return &routes[i];
+	}
+	return NULL;
+}
+
+/* Loading or stopping: the 503 that says so. */
+static void unavailable(struct server *server, struct api_error *error)
+{
+	char stage[sizeof(server->stage)];
+	double fraction = server_get_progress(server, stage);
+
+	if (server->state == SERVER_LOADING)
+		api_fail(error, 503, NULL, "loading",
+			 "the model is being loaded: %s, %.0f %%", stage,
+			 fraction * 100);
+	else
+		api_fail(error, 503, NULL, "shutting_down",
+			 "the server is shutting down");
+	error->retry_after_s = server->state == SERVER_LOADING ? 1 : 5;
+}
+
+void server_route(struct http_call *call, void *arg)
+{
+	struct server *server = arg;
+	const char *path = http_call_path(call);
+	const struct route *route = find_route(path);
+	struct api_error error;
+
+	if (!route) {
+		api_fail(&error, 404, NULL, "not_found",
+			 "there is nothing at %.200s", path);
+		refuse(call, &error);
+	} else if (http_call_method(call) != route->method) {
+		const char *allow = route->method == HTTP_GET ? "GET, HEAD" :
+								"POST";
+
+		api_fail(&error, 405, NULL, "method_not_allowed",
+			 "%.200s takes %s", path, allow);
+		log_call(call, 405);
+		http_reply_json(call, 405, api_error_json(&error), "Allow",
+				allow);
+	} else if (route->needs_model && server->state != SERVER_SERVING) {
+		unavailable(server, &error);
+		refuse(call, &error);
+	} else {
+		route->handle(server, call);
+	}
+}
+
+/* ---- GET /stats ------------------------------------------------------------------ */
+
+static json_t *request_stats(const struct request *request)
+{
+	return json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:f}",
+			 "id", request->id, "uid",
+			 (json_int_t)request->principal.uid, "gid",
+			 (json_int_t)request->principal.gid, "pid",
+			 (json_int_t)request->principal.pid, "state",
+			 request_state_name(atomic_load(&request->state)),
+			 "prompt_tokens",
+			 (json_int_t)atomic_load(&request->nr_prompt_seen),
+			 "cached_tokens",
+			 (json_int_t)atomic_load(&request->nr_cached_seen),
+			 "completion_tokens",
+			 (json_int_t)atomic_load(&request->nr_generated_seen),
+			 "choices", (json_int_t)request->params.nr_choices,
+			 "age_s",
+			 (double)(clock_ns() - request->arrive_ns) / 1e9);
+}
+
+static json_t *kv_stats(const struct server *server)
+{
+	const struct tarn_engine_info *info = server->context.info;
+	struct tarn_engine_stat stat;
+
+	tarn_engine_stat(server->driver.engine, &stat);
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "backend",
+			 info->kv_backend, "limit_bytes",
+			 (json_int_t)info->kv_limit_bytes, "used_bytes",
+			 (json_int_t)stat.kv_used_bytes, "reserved_bytes",
+			 (json_int_t)stat.kv_reserved_bytes, "cached_bytes",
+			 (json_int_t)stat.kv_cached_bytes, "spare_bytes",
+			 (json_int_t)stat.kv_spare_bytes, "bytes_per_token",
+			 (json_int_t)info->kv_bytes_per_token);
+}
+
+static json_t *totals(const struct server *server)
+{
+	struct tarn_engine_stat stat;
+
+	tarn_engine_stat(server->driver.engine, &stat);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "requests_finished",
+			 (json_int_t)server->nr_finished, "steps",
+			 (json_int_t)stat.nr_steps, "prompt_tokens",
+			 (json_int_t)stat.prompt_tokens, "generated_tokens",
+			 (json_int_t)stat.generated_tokens,
+			 "prefix_query_tokens",
+			 (json_int_t)stat.prefix_query_tokens,
+			 "prefix_hit_tokens",
+			 (json_int_t)stat.prefix_hit_tokens);
+}
+
+char *server_stats_json(struct server *server)
+{
+	const struct tarn_engine_info *info = server->context.info;
+	json_t *running = json_array(), *waiting = json_array(), *root;
+	struct exchange *exchange;
+	char *text;
+
+	TAILQ_FOREACH(exchange, &server->exchanges, link)
+	{
+		enum request_state state =
+			atomic_load(&exchange->request->state);
+		bool is_running = state == REQUEST_PROMPT ||
+				  state == REQUEST_DECODING;
+
+		if (state == REQUEST_FINISHED || exchange->status >= 400)
+			continue;
+		/* Its parameters are the preparer's until it waits. */
+		if (state == REQUEST_PREPARING)
+			continue;
+		json_array_append_new(is_running ? running : waiting,
+				      request_stats(exchange->request));
+	}
+	root = json_pack("{s:s, s:s?, s:I, s:f, s:I, s:o, s:o}", "status",
+			 state_name(server), "model",
+			 info ? info->model_name : NULL, "pid",
+			 (json_int_t)getpid(), "uptime_s",
+			 (double)(clock_ns() - server->start_ns) / 1e9,
+			 "backlog", (json_int_t)atomic_load(&server->backlog),
+			 "running", running, "waiting", waiting);
+	if (info) {
+		json_object_set_new(root, "device", json_string(info->device));
+		json_object_set_new(root, "threads",
+				    json_integer(info->nr_threads));
+		json_object_set_new(root, "ctx_tokens",
+				    json_integer(info->ctx_tokens));
+		json_object_set_new(root, "kv", kv_stats(server));
+		json_object_set_new(root, "totals", totals(server));
+	}
+	text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) :
+		      NULL;
+	json_decref(root);
+	return text;
+}
