@@ -244,9 +244,12 @@ int tv_getitem(struct tmpl_render *r, const struct tv *v, const struct tv *key,
 			tv_type_name(v));
 }
 
-/* The attribute filters' "a.b.0": items one after the other. */
+/*
+ * The attribute filters' "a.b.0": items one after the other. @dflt (may be
+ * NULL) stands in for each that is undefined.
+ */
 int tv_getpath(struct tmpl_render *r, const struct tv *v, const struct tv *path,
-	       struct tv *out)
+	       const struct tv *dflt, struct tv *out)
 {
 	size_t at = 0;
 	int rc = 0;
@@ -254,8 +257,12 @@ int tv_getpath(struct tmpl_render *r, const struct tv *v, const struct tv *path,
 	*out = *v;
 	if (path->type == TV_MISSING || path->type == TV_NONE)
 		return 0;
-	if (path->type != TV_STR)
-		return tv_getitem(r, v, path, out);
+	if (path->type != TV_STR) {
+		rc = tv_getitem(r, v, path, out);
+		if (!rc && dflt && out->type == TV_UNDEF)
+			*out = *dflt;
+		return rc;
+	}
 	while (!rc && at <= path->len) {
 		const char *s = path->u.s + at;
 		const char *dot = memchr(s, '.', path->len - at);
@@ -269,6 +276,8 @@ int tv_getpath(struct tmpl_render *r, const struct tv *v, const struct tv *path,
 		if (n && k == n)
 			key = tv_int(i);
 		rc = tv_getitem(r, &from, &key, out);
+		if (!rc && dflt && out->type == TV_UNDEF)
+			*out = *dflt;
 		at += n + 1;
 	}
 	return rc;

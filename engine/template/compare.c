@@ -4,6 +4,7 @@
  * membership, and a stable sort. Depth and work are charged.
  */
 #include <errno.h>
+#include <math.h>
 
 #include "engine/template/internal.h"
 
@@ -67,18 +68,48 @@ static int same_type_equal(struct tmpl_render *r, const struct tv *a,
 	}
 }
 
+/* -1, 0 or 1; 2 where a NaN makes them unordered. Exact beyond 2^53 too. */
+static int int_float_sign(int64_t i, double f)
+{
+	if (isnan(f))
+		return 2;
+	if (f >= 9223372036854775808.0)
+		return -1;
+	if (f < -9223372036854775808.0)
+		return 1;
+	int64_t whole = (int64_t)f;
+	double rest = f - (double)whole;
+
+	if (i != whole)
+		return i < whole ? -1 : 1;
+	return rest > 0 ? -1 : rest < 0;
+}
+
+static int number_sign(const struct tv *a, const struct tv *b)
+{
+	int sign;
+
+	if (tv_is_int(a) && tv_is_int(b))
+		return a->u.i < b->u.i ? -1 : a->u.i > b->u.i;
+	if (tv_is_int(a))
+		return int_float_sign(a->u.i, b->u.f);
+	if (tv_is_int(b)) {
+		sign = int_float_sign(b->u.i, a->u.f);
+		return sign == 2 ? 2 : -sign;
+	}
+	if (isnan(a->u.f) || isnan(b->u.f))
+		return 2;
+	return a->u.f < b->u.f ? -1 : a->u.f > b->u.f;
+}
+
 int tv_equal(struct tmpl_render *r, const struct tv *a, const struct tv *b,
 	     bool *out)
 {
 	int rc;
 
 	*out = false;
-	if (tv_is_int(a) && tv_is_int(b)) {
-		*out = a->u.i == b->u.i;
-		return 0;
-	}
 	if (tv_is_num(a) && tv_is_num(b)) {
-		*out = tv_num(a) == tv_num(b);
+		*out = number_sign(a, b) == 0;
 		return 0;
 	}
 	if (a->type != b->type)
@@ -89,25 +120,6 @@ int tv_equal(struct tmpl_render *r, const struct tv *a, const struct tv *b,
 	rc = same_type_equal(r, a, b, out);
 	tmpl_leave(r);
 	return rc;
-}
-
-static bool number_order(const struct tv *a, const struct tv *b,
-			 enum tmpl_op op)
-{
-	if (tv_is_int(a) && tv_is_int(b)) {
-		int64_t x = a->u.i, y = b->u.i;
-
-		return op == OP_LT ? x < y :
-		       op == OP_LE ? x <= y :
-		       op == OP_GT ? x > y :
-				     x >= y;
-	}
-	double x = tv_num(a), y = tv_num(b);
-
-	return op == OP_LT ? x < y :
-	       op == OP_LE ? x <= y :
-	       op == OP_GT ? x > y :
-			     x >= y;
 }
 
 static bool sign_order(int sign, enum tmpl_op op)
@@ -148,7 +160,9 @@ int tv_order(struct tmpl_render *r, const struct tv *a, const struct tv *b,
 	int rc;
 
 	if (tv_is_num(a) && tv_is_num(b)) {
-		*out = number_order(a, b, op);
+		int sign = number_sign(a, b);
+
+		*out = sign != 2 && sign_order(sign, op);
 		return 0;
 	}
 	if (a->type == TV_STR && b->type == TV_STR) {

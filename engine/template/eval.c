@@ -176,10 +176,9 @@ static int eval_cond(struct tmpl_render *r, const struct tnode *n,
 		return tmpl_eval(r, n->a, out);
 	if (n->c)
 		return tmpl_eval(r, n->c, out);
-	return tv_undef(
-		r, out,
-		"the inline if-expression on line %u evaluated to false and no else section was defined",
-		n->line);
+	return tv_undef(r, out,
+			"the inline if on line %u is false and has no else",
+			n->line);
 }
 
 static int eval_concat(struct tmpl_render *r, const struct tnode *n,

@@ -15,16 +15,6 @@ static const struct tv *kwarg(const struct tmpl_args *a, const char *name)
 	return NULL;
 }
 
-static int attr_of(struct tmpl_render *r, const struct tv *v,
-		   const struct tv *attr, const struct tv *dflt, struct tv *out)
-{
-	int rc = tv_getpath(r, v, attr, out);
-
-	if (!rc && out->type == TV_UNDEF && dflt && dflt->type != TV_NONE)
-		*out = *dflt;
-	return rc;
-}
-
 static int find_by_name(struct tmpl_render *r, const struct tv *name,
 			bool is_test, const struct tmpl_func **out)
 {
@@ -52,11 +42,13 @@ static int filter_map(struct tmpl_render *r, const struct tv *self,
 	struct tv *v;
 	int rc = 0;
 
+	if (dflt && dflt->type == TV_NONE)
+		dflt = NULL;
 	if (tv_truth(self))
 		rc = tv_items(r, self, &seq);
 	if (!rc && !attr && !a->nr_pos)
 		rc = tmpl_fail(r, -EINVAL, "map requires a filter argument");
-	if (!rc && attr && a->nr_kw != 1U + (dflt != NULL))
+	if (!rc && attr && a->nr_kw != 1U + (kwarg(a, "default") != NULL))
 		rc = tmpl_fail(r, -EINVAL, "map: unexpected keyword argument");
 	if (!rc && !attr) {
 		rc = find_by_name(r, &a->pos[0], false, &f);
@@ -67,7 +59,7 @@ static int filter_map(struct tmpl_render *r, const struct tv *self,
 	if (!v)
 		return rc ? rc : -E2BIG;
 	for (size_t i = 0; !rc && i < seq.n; i++)
-		rc = attr ? attr_of(r, &seq.v[i], attr, dflt, &v[i]) :
+		rc = attr ? tv_getpath(r, &seq.v[i], attr, dflt, &v[i]) :
 			    tmpl_call_func(r, "filter", f, &seq.v[i], &rest,
 					   &v[i]);
 	return rc ? rc : tv_iter_new(r, "generator", v, seq.n, out);
@@ -100,7 +92,7 @@ static int choose(struct tmpl_render *r, const struct tv *self,
 		struct tv v = seq.v[i], holds;
 
 		if (by_attr)
-			rc = tv_getpath(r, &seq.v[i], &a->pos[0], &v);
+			rc = tv_getpath(r, &seq.v[i], &a->pos[0], NULL, &v);
 		holds = v;
 		if (!rc && f)
 			rc = tmpl_call_func(r, "test", f, &v, &rest, &holds);

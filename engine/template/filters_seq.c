@@ -119,7 +119,7 @@ FILTER(join)
 		if (!v)
 			return -E2BIG;
 		for (size_t i = 0; !rc && i < seq.n; i++)
-			rc = tv_getpath(r, &seq.v[i], &a->pos[1], &v[i]);
+			rc = tv_getpath(r, &seq.v[i], &a->pos[1], NULL, &v[i]);
 		if (rc)
 			return rc;
 		seq.v = v;
@@ -207,7 +207,7 @@ static int multi_key(struct tmpl_render *r, const struct tv *v,
 	int rc = 0;
 
 	if (attr->type != TV_STR || !memchr(attr->u.s, ',', attr->len)) {
-		rc = tv_getpath(r, v, attr, &at);
+		rc = tv_getpath(r, v, attr, NULL, &at);
 		return rc ? rc : sort_key(r, &at, cased, out);
 	}
 	while (!rc && i <= attr->len) {
@@ -216,7 +216,7 @@ static int multi_key(struct tmpl_render *r, const struct tv *v,
 		size_t n = comma ? (size_t)(comma - s) : attr->len - i;
 		struct tv path = tv_lit(s, n), key;
 
-		rc = tv_getpath(r, v, &path, &at);
+		rc = tv_getpath(r, v, &path, NULL, &at);
 		if (!rc)
 			rc = sort_key(r, &at, cased, &key);
 		if (!rc)
@@ -326,7 +326,7 @@ FILTER(sum)
 	for (size_t i = 0; !rc && i < seq.n; i++) {
 		struct tv v, sum;
 
-		rc = tv_getpath(r, &seq.v[i], &a->pos[0], &v);
+		rc = tv_getpath(r, &seq.v[i], &a->pos[0], NULL, &v);
 		if (!rc)
 			rc = tv_binop(r, OP_ADD, &total, &v, &sum);
 		if (!rc)
@@ -350,7 +350,7 @@ FILTER(batch)
 	const struct tv *fill = &a->pos[1];
 	struct tv_list_builder rows = { 0 };
 	struct tv_seq seq;
-	int64_t size;
+	int64_t size = 1;
 	int rc = part_size(r, &a->pos[0], &size);
 
 	if (!rc)
@@ -377,7 +377,7 @@ FILTER(slice)
 	const struct tv *fill = &a->pos[1];
 	struct tv_list_builder cols = { 0 };
 	struct tv_seq seq;
-	int64_t parts;
+	int64_t parts = 1;
 	size_t at = 0;
 	int rc = part_size(r, &a->pos[0], &parts);
 
@@ -424,7 +424,7 @@ static int group_key(struct tmpl_render *r, const struct tv *v,
 		     const struct tmpl_args *a, bool cased, struct tv *out)
 {
 	struct tv at;
-	int rc = tv_getpath(r, v, &a->pos[0], &at);
+	int rc = tv_getpath(r, v, &a->pos[0], NULL, &at);
 
 	if (!rc && at.type == TV_UNDEF && a->pos[1].type > TV_NONE)
 		at = a->pos[1];

@@ -241,7 +241,7 @@ static int brace_value(struct tmpl_render *r, const struct tv *field,
 		return 0;
 	path = tv_lit(field->u.s + n + 1, field->len - n - 1);
 	name = *out;
-	return tv_getpath(r, &name, &path, out);
+	return tv_getpath(r, &name, &path, NULL, out);
 }
 
 static int brace_field(struct tmpl_render *r, struct tmpl_buf *b,

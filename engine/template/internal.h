@@ -327,7 +327,7 @@ int tmpl_parse_expr(struct tmpl_compile *c, struct tnode **out);
 int tmpl_cfail(struct tmpl_compile *c, int rc, uint32_t line, const char *fmt,
 	       ...) __attribute__((format(printf, 4, 5)));
 
-/* parse_expr.c, for parse.c */
+/* parse_primary.c and parse_expr.c */
 enum tmpl_tuple_flag {
 	TUPLE_NO_COND = 1,
 	TUPLE_PARENS = 2,
@@ -345,6 +345,8 @@ struct tmpl_nodes {
 
 int tmpl_parse_tuple(struct tmpl_compile *c, unsigned int flags,
 		     struct tnode **out);
+int tmpl_parse_primary(struct tmpl_compile *c, bool ns, struct tnode **out);
+int tmpl_parse_unary(struct tmpl_compile *c, bool filters, struct tnode **out);
 int tmpl_parse_filters(struct tmpl_compile *c, struct tnode *in, bool inl,
 		       struct tnode **out);
 int tmpl_new_node(struct tmpl_compile *c, enum tnode_type type, uint32_t line,
@@ -568,7 +570,7 @@ int tv_getattr(struct tmpl_render *r, const struct tv *v, const struct tv *name,
 int tv_getitem(struct tmpl_render *r, const struct tv *v, const struct tv *key,
 	       struct tv *out);
 int tv_getpath(struct tmpl_render *r, const struct tv *v, const struct tv *path,
-	       struct tv *out);
+	       const struct tv *dflt, struct tv *out);
 
 /* eval.c, exec.c, call.c */
 int tmpl_eval(struct tmpl_render *r, const struct tnode *n, struct tv *out);
