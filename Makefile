@@ -13,6 +13,7 @@ SHELL := /bin/bash
 # SAN=address,undefined or SAN=thread  a sanitizer build, in a folder of its own
 # WERROR=1                             warnings are errors (CI)
 # V=1                                  print the commands
+# PROMPT=TEXT                          what make run asks
 # T=NAME                               only tests whose name contains NAME
 # ROOMS=LIST                           only the tests of these rooms: ROOMS="unit engine"
 # B=DIR                                build in DIR instead of build/
@@ -25,6 +26,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 KDIR ?= /lib/modules/$(shell uname -r)/build
 PROMPT ?= Explain in two sentences what an operating system does.
+export PROMPT
 
 comma := ,
 empty :=
@@ -124,8 +126,8 @@ setup: ## install the Debian packages that are missing, and the tests' Python pa
 run: ## set up, build, fetch the default model, ask it PROMPT and print answer and speed
 	$(Q)scripts/setup
 	$(Q)$(SUBMAKE) all
-	$(Q)model=$$(scripts/fetch-model smollm2) && \
-		TARN_MODEL="$$model" $(B)/tarn run "$(PROMPT)"
+	$(Q)scripts/fetch-model smollm2 >/dev/null
+	$(Q)$(B)/tarn run "$$PROMPT"
 
 check: ## set up, build and run every test; where CI is set, under sanitizers too
 	$(Q)scripts/setup --tests
@@ -170,7 +172,9 @@ modules: ## build kvpool.ko against KDIR (the running kernel's headers)
 
 install: all ## install below PREFIX (/usr/local), with DESTDIR in front
 	$(Q)install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" \
-		"$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/share/man/man1"
+		"$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/share/man/man1" \
+		"$(DESTDIR)$(PREFIX)/libexec/tarn"
+	$(Q)install -m 755 scripts/fetch-model "$(DESTDIR)$(PREFIX)/libexec/tarn/"
 	$(Q)for p in tarnd tarn; do \
 		if [ -f "$(B)/$$p" ]; then \
 			install -m 755 "$(B)/$$p" "$(DESTDIR)$(PREFIX)/bin/"; fi; done

@@ -46,7 +46,7 @@ class Makefile(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.root)
         shutil.copy(os.path.join(tap.ROOT, "Makefile"), self.root)
         os.makedirs(self.path("scripts"))
-        for script in ("setup", "run-tests"):
+        for script in ("setup", "run-tests", "fetch-model"):
             shutil.copy(os.path.join(tap.ROOT, "scripts", script), self.path("scripts"))
 
     def path(self, name):
@@ -159,12 +159,39 @@ class Makefile(unittest.TestCase):
                                 check=False)
         self.assertIn("heap-use-after-free", result.stderr)
 
+    def test_run_fetches_the_model_and_asks(self):
+        self.write({"daemon/cli_main.c": "#include <stdio.h>\nint main(int argc, char **argv)\n{\n"
+                                         '\tprintf("%d <%s> <%s>\\n", argc, argv[1], argv[2]);\n'
+                                         "\treturn 0;\n}\n"})
+        for script in ("setup", "fetch-model"):
+            self.write({f"scripts/{script}": f"#!/bin/sh\necho {script} $* >>{self.path('log')}\n"})
+        shown = self.make("run", "PROMPT=What's \"this\"?")
+        self.assertIn("3 <run> <What's \"this\"?>\n", shown)
+        with open(self.path("log"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "setup \nfetch-model smollm2\n".replace(" \n", "\n"))
+
+    def test_check_fails_where_a_test_fails(self):
+        self.write({"tests/unit/test_a.c": "#include <stdio.h>\nint main(void)\n{\n"
+                                           '\tputs("1..1\\nnot ok 1");\n\treturn 1;\n}\n',
+                    "scripts/setup": "#!/bin/sh\n", "scripts/fetch-model": "#!/bin/sh\necho /m\n"})
+        result = self.try_make("check")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("\n0 passed, 1 failed, 0 skipped\n", result.stdout)
+
+    def test_check_under_ci_adds_the_sanitizer_pass(self):
+        self.write({"tests/unit/test_a.c": "#include <stdio.h>\nint main(void)\n{\n"
+                                           '\tputs("1..1\\nok 1");\n\treturn 0;\n}\n',
+                    "scripts/setup": "#!/bin/sh\n", "scripts/fetch-model": "#!/bin/sh\necho /m\n"})
+        shown = self.make("check", CI="1")
+        self.assertIn("\n2 passed, 0 failed, 0 skipped\n", shown)
+        self.assertIn("unit/test_a (build/san-address-undefined)", shown)
+
     def test_install_puts_files_below_destdir(self):
         self.write(TREE)
         self.write({"daemon/tarn.1": ".TH TARN 1\n"})
         self.make("install", "DESTDIR=" + self.path("dest"), "PREFIX=/usr")
         for name in ("bin/tarnd", "bin/tarn", "lib/libkvpool.so", "lib/libkvpool.so.0",
-                     "include/libkvpool.h", "share/man/man1/tarn.1"):
+                     "include/libkvpool.h", "share/man/man1/tarn.1", "libexec/tarn/fetch-model"):
             self.assertTrue(os.path.exists(self.path("dest/usr/" + name)), name)
 
     def test_modules_explain_where_there_are_none(self):
