@@ -32,6 +32,9 @@
 extern "C" {
 #endif
 
+/* The library is built with hidden symbols: what stands here is its interface. */
+#pragma GCC visibility push(default)
+
 enum {
 	KVPOOL_KEY_BYTES = 32,
 	KVPOOL_NAME_BYTES = 64, /* with the NUL */
@@ -257,6 +260,8 @@ int kvpool_event_fd(struct kvpool *pool);
  */
 int kvpool_events(struct kvpool *pool, struct kvpool_event *out_events, size_t nr,
 		  uint64_t *out_lost);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

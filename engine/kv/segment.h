@@ -64,6 +64,12 @@ struct kv_cache_options {
 	struct kv_stream_desc streams[KV_MAX_STREAMS];
 	uint32_t nr_streams;
 	uint32_t max_tokens; /* of one sequence: sizes the address ranges */
+	/*
+	 * Most tokens of one kv_seq_append() (a prompt chunk): what a windowed stream reserves beside
+	 * its window. 0: 512. A larger append takes the rest from what the pool has free.
+	 */
+	uint32_t max_append_tokens;
+	uint32_t tile_tokens; /* T; 0: kv_tile_tokens(). Other values are for tests. */
 	bool prefix_cache; /* keep sealed segments for later matches */
 	/* Root of every hash chain: the numerics id, model, tokenizer, KV format. */
 	struct kvpool_key root;
@@ -74,6 +80,7 @@ int kv_cache_create(const struct kv_cache_options *options, struct kv_cache **ou
 void kv_cache_destroy(struct kv_cache *cache);
 const struct attn_layout *kv_cache_layout(const struct kv_cache *cache, uint32_t stream);
 uint32_t kv_cache_nr_streams(const struct kv_cache *cache);
+uint32_t kv_cache_window(const struct kv_cache *cache, uint32_t stream); /* 0: none */
 
 /* Why a prefix was not found in full. */
 enum kv_miss {
@@ -85,8 +92,9 @@ enum kv_miss {
 };
 
 struct kv_cache_stat {
-	uint64_t used_bytes; /* in tiles of live sequences, shared ones once */
-	uint64_t cached_bytes; /* sealed segments that no sequence uses */
+	uint64_t used_bytes; /* in tiles of live sequences that hold tokens, shared ones once */
+	uint64_t ahead_bytes; /* committed by kv_seq_prepare(), no token in them yet */
+	uint64_t cached_bytes; /* sealed tiles that no sequence uses: may be evicted */
 	uint64_t reserved_bytes; /* promised to live sequences, not yet committed */
 	uint64_t nr_seqs, nr_segments, nr_cached_segments;
 	uint64_t query_tokens, hit_tokens; /* of the prefix cache */

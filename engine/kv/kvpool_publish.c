@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Publication: the table of keys, look-up, and descriptors that travel between
+ * processes. Pools are private to the process here, so every key is of its own
+ * uid. A publication is one reference on the memory. Any thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/kv/kvpool_private.h"
+
+static struct kvpool_key_entry **bucket_of(struct kvpool *pool,
+					   const struct kvpool_key *key)
+{
+	uint64_t hash;
+
+	/* Keys are hashes as a rule, but nobody has to keep to it. */
+	memcpy(&hash, key->bytes, sizeof(hash));
+	hash *= 0x9e3779b97f4a7c15ull;
+	return &pool->key_buckets[(hash >> 32) & (pool->nr_key_buckets - 1)];
+}
+
+static struct kvpool_key_entry *find_key(struct kvpool *pool,
+					 const struct kvpool_key *key)
+{
+	if (!pool->nr_key_buckets)
+		return NULL;
+	struct kvpool_key_entry *entry = *bucket_of(pool, key);
+
+	while (entry && memcmp(&entry->key, key, sizeof(*key)))
+		entry = entry->next;
+	return entry;
+}
+
+static int grow_table(struct kvpool *pool, size_t nr_keys)
+{
+	size_t nr = pool->nr_key_buckets ? pool->nr_key_buckets :
+					   KVPOOL_MIN_KEY_BUCKETS;
+
+	while (nr < nr_keys)
+		nr *= 2;
+	if (nr == pool->nr_key_buckets)
+		return 0;
+	struct kvpool_key_entry **old = pool->key_buckets;
+	size_t nr_old = pool->nr_key_buckets;
+	struct kvpool_key_entry **buckets =
+		kvpool_sys.calloc(nr, sizeof(struct kvpool_key_entry *));
+
+	if (!buckets)
+		return -ENOMEM;
+	pool->key_buckets = buckets;
+	pool->nr_key_buckets = nr;
+	for (size_t i = 0; i < nr_old; i++) {
+		struct kvpool_key_entry *entry = old[i], *next;
+
+		for (; entry; entry = next) {
+			struct kvpool_key_entry **bucket =
+				bucket_of(pool, &entry->key);
+
+			next = entry->next;
+			entry->next = *bucket;
+			*bucket = entry;
+		}
+	}
+	free(old);
+	return 0;
+}
+
+static void unlink_from_bucket(struct kvpool *pool,
+			       struct kvpool_key_entry *entry)
+{
+	struct kvpool_key_entry **link = bucket_of(pool, &entry->key);
+
+	while (*link != entry)
+		link = &(*link)->next;
+	*link = entry->next;
+	pool->nr_keys--;
+}
+
+static void unlink_from_mem(struct kvpool_key_entry *entry)
+{
+	struct kvpool_key_entry **link = &entry->mem->keys;
+
+	while (*link != entry)
+		link = &(*link)->next_of_mem;
+	*link = entry->next_of_mem;
+}
+
+static void set_published_locked(struct kvpool_mem *mem, bool value)
+{
+	uint64_t bytes = mem->nr_committed * KVPOOL_PAGE_BYTES;
+
+	if (value)
+		mem->pool->shared_bytes += bytes;
+	else
+		mem->pool->shared_bytes -= bytes;
+	mem->is_published = value;
+}
+
+void kvpool_keys_remove_locked(struct kvpool_mem *mem)
+{
+	struct kvpool_key_entry *entry = mem->keys, *next;
+
+	for (; entry; entry = next) {
+		next = entry->next_of_mem;
+		unlink_from_bucket(mem->pool, entry);
+		free(entry);
+	}
+	mem->keys = NULL;
+	if (mem->is_published)
+		set_published_locked(mem, false);
+}
+
+/* A key that moved to a newer buffer; the older one may have lost its last. */
+static void replace_key_locked(struct kvpool *pool,
+			       struct kvpool_key_entry *entry)
+{
+	struct kvpool_mem *mem = entry->mem;
+
+	unlink_from_bucket(pool, entry);
+	unlink_from_mem(entry);
+	free(entry);
+	if (!mem->keys) {
+		set_published_locked(mem, false);
+		kvpool_mem_put_locked(mem);
+	}
+}
+
+static void insert_keys_locked(struct kvpool_mem *mem,
+			       const struct kvpool_mark *marks, size_t nr,
+			       struct kvpool_key_entry *fresh)
+{
+	struct kvpool *pool = mem->pool;
+
+	if (!mem->is_published) {
+		set_published_locked(mem, true);
+		mem->nr_refs++;
+	}
+	/* One more, so that moving its own keys about cannot end it. */
+	mem->nr_refs++;
+	for (size_t i = 0; i < nr; i++) {
+		struct kvpool_key_entry *entry = fresh, *old;
+
+		fresh = fresh->next;
+		entry->key = marks[i].key;
+		entry->n_bytes = marks[i].n_bytes;
+		entry->mem = mem;
+		struct kvpool_key_entry **bucket = bucket_of(pool, &entry->key);
+
+		old = find_key(pool, &entry->key);
+		entry->next = *bucket;
+		*bucket = entry;
+		entry->next_of_mem = mem->keys;
+		mem->keys = entry;
+		pool->nr_keys++;
+		if (old)
+			replace_key_locked(pool, old);
+	}
+	mem->nr_refs--;
+	pool->publishes++;
+}
+
+static void free_entries(struct kvpool_key_entry *entry)
+{
+	while (entry) {
+		struct kvpool_key_entry *next = entry->next;
+
+		free(entry);
+		entry = next;
+	}
+}
+
+static int alloc_entries(size_t nr, struct kvpool_key_entry **out_list)
+{
+	*out_list = NULL;
+	for (size_t i = 0; i < nr; i++) {
+		struct kvpool_key_entry *entry =
+			kvpool_sys.calloc(1, sizeof(*entry));
+
+		if (!entry) {
+			free_entries(*out_list);
+			return -ENOMEM;
+		}
+		entry->next = *out_list;
+		*out_list = entry;
+	}
+	return 0;
+}
+
+/*
+ * Write-seal the whole memory; mem->lock held. Spare pages go first: they could never be given
+ * back or used again. Where that fails they count as resident from here on.
+ */
+static int protect(struct kvpool_mem *mem)
+{
+	uint64_t end = mem->class_bytes / KVPOOL_PAGE_BYTES;
+	uint64_t page = 0, len, nr_punched = 0, nr_kept = 0;
+
+	if (mem->is_protected)
+		return 0;
+	for (; (len = kvpool_map_run(mem->present, mem->committed, &page, end));
+	     page += len) {
+		if (mem->pool->ops->punch(mem, page * KVPOOL_PAGE_BYTES,
+					  len * KVPOOL_PAGE_BYTES))
+			continue;
+		kvpool_map_set(mem->present, page, page + len, false);
+		nr_punched += len;
+	}
+	int err = mem->pool->ops->protect(mem);
+
+	if (!err) {
+		mem->is_protected = true;
+		nr_kept = mem->nr_present - mem->nr_committed - nr_punched;
+		kvpool_map_copy(mem->committed, mem->present, end);
+	}
+	pthread_mutex_lock(&mem->pool->lock);
+	kvpool_account_locked(mem, (int64_t)nr_kept, -(int64_t)nr_punched);
+	pthread_mutex_unlock(&mem->pool->lock);
+	return err;
+}
+
+int kvpool_buf_publish(struct kvpool_buf *buf, const struct kvpool_mark *marks,
+		       size_t nr)
+{
+	struct kvpool_key_entry *fresh;
+
+	if (!buf || !marks || !nr)
+		return -EINVAL;
+	struct kvpool_mem *mem = buf->mem;
+	struct kvpool *pool = mem->pool;
+
+	if (buf->is_read_only)
+		return -EPERM;
+	int err = alloc_entries(nr, &fresh);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&mem->lock);
+	for (size_t i = 0; i < nr && !err; i++) {
+		if (!marks[i].n_bytes)
+			err = -EINVAL;
+		else if (marks[i].n_bytes > mem->sealed_n)
+			err = -EPERM;
+	}
+	if (!err) {
+		pthread_mutex_lock(&pool->lock);
+		err = mem->is_volatile ? -EPERM :
+					 grow_table(pool, pool->nr_keys + nr);
+		pthread_mutex_unlock(&pool->lock);
+	}
+	if (!err)
+		err = protect(mem);
+	pthread_mutex_unlock(&mem->lock);
+	if (err) {
+		free_entries(fresh);
+		return err;
+	}
+	pthread_mutex_lock(&pool->lock);
+	insert_keys_locked(mem, marks, nr, fresh);
+	pthread_mutex_unlock(&pool->lock);
+	return 0;
+}
+
+int kvpool_buf_unpublish(struct kvpool_buf *buf)
+{
+	if (!buf)
+		return -EINVAL;
+	if (buf->is_read_only)
+		return -EPERM;
+	struct kvpool_mem *mem = buf->mem;
+	int err = -ENOENT;
+
+	pthread_mutex_lock(&mem->pool->lock);
+	if (mem->is_published) {
+		kvpool_keys_remove_locked(mem);
+		kvpool_mem_put_locked(mem);
+		err = 0;
+	}
+	pthread_mutex_unlock(&mem->pool->lock);
+	return err;
+}
+
+int kvpool_lookup(struct kvpool *pool, const struct kvpool_key *key,
+		  struct kvpool_buf **out_buf, uint64_t *out_n, uid_t *out_uid)
+{
+	struct kvpool_buf *buf;
+
+	if (!pool || !key || !out_buf || !out_n)
+		return -EINVAL;
+	pthread_mutex_lock(&pool->lock);
+	pool->lookups++;
+	struct kvpool_key_entry *entry = find_key(pool, key);
+	int err = entry ? kvpool_handle_create(entry->mem, true, &buf) :
+			  -ENOENT;
+
+	if (!err) {
+		pool->hits++;
+		entry->mem->nr_refs++;
+		entry->mem->nr_votes++;
+		kvpool_votes_changed_locked(entry->mem);
+		*out_n = entry->n_bytes;
+		*out_buf = buf;
+		if (out_uid)
+			*out_uid = geteuid();
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return err;
+}
+
+int kvpool_buf_export(struct kvpool_buf *buf)
+{
+	if (!buf)
+		return -EINVAL;
+	struct kvpool_mem *mem = buf->mem;
+
+	pthread_mutex_lock(&mem->lock);
+	pthread_mutex_lock(&mem->pool->lock);
+	int fd = mem->is_published && buf->is_needed ?
+			 mem->pool->ops->export_fd(mem) :
+			 -EPERM;
+
+	if (fd >= 0)
+		mem->is_exported = true;
+	pthread_mutex_unlock(&mem->pool->lock);
+	pthread_mutex_unlock(&mem->lock);
+	return fd;
+}
+
+int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf)
+{
+	static const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+	struct kvpool_mem *mem;
+	struct stat st;
+
+	if (!pool || !out_buf)
+		return -EINVAL;
+	/* A file that could shrink would raise SIGBUS here; one that can be written would lie. */
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &st) ||
+	    st.st_size <= 0 || st.st_size % KVPOOL_PAGE_BYTES)
+		return -EINVAL;
+	mem = kvpool_mem_alloc(pool, (uint64_t)st.st_size);
+	if (!mem)
+		return -ENOMEM;
+	/* Exactly the file: the class of a size may be larger, and past its end is SIGBUS. */
+	mem->class_bytes = mem->size_bytes;
+	mem->sealed_n = mem->size_bytes;
+	mem->owner = st.st_uid;
+	mem->is_protected = true;
+	mem->is_imported = true;
+	int err = pool->ops->import_fd(mem, fd);
+
+	if (!err)
+		err = kvpool_handle_create(mem, true, out_buf);
+	if (err) {
+		kvpool_mem_free(mem);
+		return err;
+	}
+	pthread_mutex_lock(&pool->lock);
+	kvpool_mem_insert_locked(mem);
+	pthread_mutex_unlock(&pool->lock);
+	return 0;
+}
