@@ -32,13 +32,16 @@ const char *gguf_show(struct gguf_str name, char buf[static GGUF_SHOWN_BYTES])
 	size_t nr = name.len < 64 ? name.len : 64;
 
 	for (size_t i = 0; i < nr; i++)
-		buf[i] = name.data[i] > ' ' && name.data[i] < 127 ? name.data[i] : '?';
+		buf[i] = name.data[i] > ' ' && name.data[i] < 127 ?
+				 name.data[i] :
+				 '?';
 	strcpy(buf + nr, nr < name.len ? "..." : "");
 	return buf;
 }
 
 /* Maps the file read-only into gguf->base. */
-static int map_file(struct gguf *gguf, const char *path, char *err, size_t errlen)
+static int map_file(struct gguf *gguf, const char *path, char *err,
+		    size_t errlen)
 {
 	struct stat st;
 	void *base;
@@ -49,10 +52,12 @@ static int map_file(struct gguf *gguf, const char *path, char *err, size_t errle
 
 	if (fd < 0) {
 		rc = -errno;
-		return gguf_fail(err, errlen, rc, "cannot open: %s", strerror(-rc));
+		return gguf_fail(err, errlen, rc, "cannot open: %s",
+				 strerror(-rc));
 	}
 	if (fstat(fd, &st) < 0) {
-		rc = gguf_fail(err, errlen, -errno, "cannot stat: %s", strerror(errno));
+		rc = gguf_fail(err, errlen, -errno, "cannot stat: %s",
+			       strerror(errno));
 		goto out_close;
 	}
 	if (!S_ISREG(st.st_mode)) {
@@ -65,7 +70,8 @@ static int map_file(struct gguf *gguf, const char *path, char *err, size_t errle
 	}
 	base = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (base == MAP_FAILED) {
-		rc = gguf_fail(err, errlen, -errno, "cannot map: %s", strerror(errno));
+		rc = gguf_fail(err, errlen, -errno, "cannot map: %s",
+			       strerror(errno));
 		goto out_close;
 	}
 	gguf->base = base;
@@ -78,7 +84,8 @@ out_close:
 }
 
 /* Parses and hands out @gguf, or frees it. */
-static int finish_open(struct gguf *gguf, struct gguf **out_gguf, char *err, size_t errlen)
+static int finish_open(struct gguf *gguf, struct gguf **out_gguf, char *err,
+		       size_t errlen)
 {
 	int rc = gguf_parse(gguf, err, errlen);
 
@@ -90,11 +97,12 @@ static int finish_open(struct gguf *gguf, struct gguf **out_gguf, char *err, siz
 	return 0;
 }
 
-int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf, char *err,
-	      size_t errlen)
+int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf,
+	      char *err, size_t errlen)
 {
 	if (flags & ~(unsigned int)GGUF_METADATA_ONLY)
-		return gguf_fail(err, errlen, -EINVAL, "unknown flags 0x%x", flags);
+		return gguf_fail(err, errlen, -EINVAL, "unknown flags 0x%x",
+				 flags);
 
 	struct gguf *gguf = calloc(1, sizeof(*gguf));
 
@@ -111,11 +119,12 @@ int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf, char
 	return finish_open(gguf, out_gguf, err, errlen);
 }
 
-int gguf_open_memory(const void *data, size_t size, unsigned int flags, struct gguf **out_gguf,
-		     char *err, size_t errlen)
+int gguf_open_memory(const void *data, size_t size, unsigned int flags,
+		     struct gguf **out_gguf, char *err, size_t errlen)
 {
 	if (flags & ~(unsigned int)GGUF_METADATA_ONLY)
-		return gguf_fail(err, errlen, -EINVAL, "unknown flags 0x%x", flags);
+		return gguf_fail(err, errlen, -EINVAL, "unknown flags 0x%x",
+				 flags);
 
 	struct gguf *gguf = calloc(1, sizeof(*gguf));
 

@@ -61,8 +61,8 @@ struct gguf_tensor {
 	uint32_t type; /* as in the file: may be one Tarn does not compute with */
 	uint32_t nr_dims;
 	uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused ones are 1 */
-	uint64_t offset;	      /* from the start of the tensor data */
-	const void *data;	      /* NULL when opened with GGUF_METADATA_ONLY */
+	uint64_t offset; /* from the start of the tensor data */
+	const void *data; /* NULL when opened with GGUF_METADATA_ONLY */
 	uint64_t size_bytes;
 };
 
@@ -95,14 +95,14 @@ enum {
  * the format; -ENOTSUP for a version, a split file or a tensor type that is
  * not supported; -ENOMEM.
  */
-int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf, char *err,
-	      size_t errlen);
+int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf,
+	      char *err, size_t errlen);
 
 /**
  * gguf_open_memory - the same over bytes the caller keeps alive (tests, fuzzing)
  */
-int gguf_open_memory(const void *data, size_t size, unsigned int flags, struct gguf **out_gguf,
-		     char *err, size_t errlen);
+int gguf_open_memory(const void *data, size_t size, unsigned int flags,
+		     struct gguf **out_gguf, char *err, size_t errlen);
 void gguf_close(struct gguf *gguf); /* NULL is fine */
 
 /* Tell the kernel that the file's pages may go (after packing). */
@@ -119,11 +119,14 @@ const void *gguf_header(const struct gguf *gguf, size_t *out_len);
  * too. On failure *out is left as it was.
  */
 bool gguf_has(const struct gguf *gguf, const char *key);
-int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out, char *err, size_t errlen);
-int gguf_get_f32(const struct gguf *gguf, const char *key, float *out, char *err, size_t errlen);
-int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, char *err, size_t errlen);
-int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *out, char *err,
-		 size_t errlen);
+int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out,
+		 char *err, size_t errlen);
+int gguf_get_f32(const struct gguf *gguf, const char *key, float *out,
+		 char *err, size_t errlen);
+int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out,
+		  char *err, size_t errlen);
+int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *out,
+		 char *err, size_t errlen);
 
 /* An array of the metadata. Elements are read by the gguf_array_ calls. */
 struct gguf_array {
@@ -132,8 +135,8 @@ struct gguf_array {
 	const void *data; /* packed scalars, or the first string's length word */
 };
 
-int gguf_get_array(const struct gguf *gguf, const char *key, struct gguf_array *out, char *err,
-		   size_t errlen);
+int gguf_get_array(const struct gguf *gguf, const char *key,
+		   struct gguf_array *out, char *err, size_t errlen);
 /* All strings of a string array, in order: fills out[0..arr->nr). -EINVAL if not strings. */
 int gguf_array_strings(const struct gguf_array *arr, struct gguf_str *out);
 /*
@@ -145,12 +148,14 @@ int gguf_array_f32(const struct gguf_array *arr, uint64_t i, float *out);
 
 /* Keys in file order, for tools. */
 size_t gguf_nr_keys(const struct gguf *gguf);
-struct gguf_str gguf_key(const struct gguf *gguf, size_t i, enum gguf_value_type *out_type);
+struct gguf_str gguf_key(const struct gguf *gguf, size_t i,
+			 enum gguf_value_type *out_type);
 
 size_t gguf_nr_tensors(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
 /* NULL when there is none of that name. */
-const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, const char *name);
+const struct gguf_tensor *gguf_tensor(const struct gguf *gguf,
+				      const char *name);
 
 /* "Q4_K", or "type 99". @buf serves unknown types; at least 16 bytes. */
 const char *gguf_type_name(uint32_t type, char *buf, size_t len);

@@ -91,23 +91,26 @@ bool gguf_has(const struct gguf *gguf, const char *key)
 }
 
 /* Finds @key or names it as missing. */
-static int require(const struct gguf *gguf, const char *key, const struct gguf_kv **out_kv,
-		   char *err, size_t errlen)
+static int require(const struct gguf *gguf, const char *key,
+		   const struct gguf_kv **out_kv, char *err, size_t errlen)
 {
 	*out_kv = gguf_find_kv(gguf, key);
 	if (!*out_kv)
-		return gguf_fail(err, errlen, -ENOENT, "metadata key %s is missing", key);
+		return gguf_fail(err, errlen, -ENOENT,
+				 "metadata key %s is missing", key);
 	return 0;
 }
 
-static int wrong_type(const struct gguf_kv *kv, const char *key, const char *wanted, char *err,
-		      size_t errlen)
+static int wrong_type(const struct gguf_kv *kv, const char *key,
+		      const char *wanted, char *err, size_t errlen)
 {
-	return gguf_fail(err, errlen, -EINVAL, "metadata key %s is of type %s, wanted is %s", key,
+	return gguf_fail(err, errlen, -EINVAL,
+			 "metadata key %s is of type %s, wanted is %s", key,
 			 gguf_value_type_name(kv->type), wanted);
 }
 
-int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out, char *err, size_t errlen)
+int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out,
+		 char *err, size_t errlen)
 {
 	const struct gguf_kv *kv;
 	int64_t value;
@@ -119,16 +122,19 @@ int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *out, char *
 	if (rc == -EINVAL)
 		return wrong_type(kv, key, "an integer", err, errlen);
 	if (rc)
-		return gguf_fail(err, errlen, -EINVAL, "metadata key %s: %llu does not fit a u32",
+		return gguf_fail(err, errlen, -EINVAL,
+				 "metadata key %s: %llu does not fit a u32",
 				 key, (unsigned long long)value);
 	if (value < 0 || value > UINT32_MAX)
-		return gguf_fail(err, errlen, -EINVAL, "metadata key %s: %lld does not fit a u32",
+		return gguf_fail(err, errlen, -EINVAL,
+				 "metadata key %s: %lld does not fit a u32",
 				 key, (long long)value);
 	*out = (uint32_t)value;
 	return 0;
 }
 
-int gguf_get_f32(const struct gguf *gguf, const char *key, float *out, char *err, size_t errlen)
+int gguf_get_f32(const struct gguf *gguf, const char *key, float *out,
+		 char *err, size_t errlen)
 {
 	const struct gguf_kv *kv;
 	float value;
@@ -140,13 +146,16 @@ int gguf_get_f32(const struct gguf *gguf, const char *key, float *out, char *err
 	if (rc == -EINVAL)
 		return wrong_type(kv, key, "a number", err, errlen);
 	if (rc)
-		return gguf_fail(err, errlen, -EINVAL,
-				 "metadata key %s: the f64 value does not fit an f32", key);
+		return gguf_fail(
+			err, errlen, -EINVAL,
+			"metadata key %s: the f64 value does not fit an f32",
+			key);
 	*out = value;
 	return 0;
 }
 
-int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, char *err, size_t errlen)
+int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out,
+		  char *err, size_t errlen)
 {
 	const struct gguf_kv *kv;
 	int rc = require(gguf, key, &kv, err, errlen);
@@ -159,8 +168,8 @@ int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, char *err
 	return 0;
 }
 
-int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *out, char *err,
-		 size_t errlen)
+int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *out,
+		 char *err, size_t errlen)
 {
 	const struct gguf_kv *kv;
 	int rc = require(gguf, key, &kv, err, errlen);
@@ -169,12 +178,13 @@ int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *out,
 		return rc;
 	if (kv->type != GGUF_STRING)
 		return wrong_type(kv, key, "string", err, errlen);
-	*out = (struct gguf_str){ .data = (const char *)kv->value, .len = kv->nr };
+	*out = (struct gguf_str){ .data = (const char *)kv->value,
+				  .len = kv->nr };
 	return 0;
 }
 
-int gguf_get_array(const struct gguf *gguf, const char *key, struct gguf_array *out, char *err,
-		   size_t errlen)
+int gguf_get_array(const struct gguf *gguf, const char *key,
+		   struct gguf_array *out, char *err, size_t errlen)
 {
 	const struct gguf_kv *kv;
 	int rc = require(gguf, key, &kv, err, errlen);
@@ -183,7 +193,9 @@ int gguf_get_array(const struct gguf *gguf, const char *key, struct gguf_array *
 		return rc;
 	if (kv->type != GGUF_ARRAY)
 		return wrong_type(kv, key, "array", err, errlen);
-	*out = (struct gguf_array){ .type = kv->elem_type, .nr = kv->nr, .data = kv->value };
+	*out = (struct gguf_array){ .type = kv->elem_type,
+				    .nr = kv->nr,
+				    .data = kv->value };
 	return 0;
 }
 
@@ -207,7 +219,8 @@ int gguf_array_i64(const struct gguf_array *arr, uint64_t i, int64_t *out)
 		return -ERANGE;
 
 	/* No overflow: the whole array lies in the file. */
-	const uint8_t *p = (const uint8_t *)arr->data + i * gguf_scalar_bytes(arr->type);
+	const uint8_t *p =
+		(const uint8_t *)arr->data + i * gguf_scalar_bytes(arr->type);
 
 	if (arr->type == GGUF_BOOL) {
 		*out = *p;
@@ -220,7 +233,9 @@ int gguf_array_f32(const struct gguf_array *arr, uint64_t i, float *out)
 {
 	if (i >= arr->nr)
 		return -ERANGE;
-	return read_float(arr->type, (const uint8_t *)arr->data + i * gguf_scalar_bytes(arr->type),
+	return read_float(arr->type,
+			  (const uint8_t *)arr->data +
+				  i * gguf_scalar_bytes(arr->type),
 			  out);
 }
 
@@ -229,7 +244,8 @@ size_t gguf_nr_keys(const struct gguf *gguf)
 	return gguf->nr_kvs;
 }
 
-struct gguf_str gguf_key(const struct gguf *gguf, size_t i, enum gguf_value_type *out_type)
+struct gguf_str gguf_key(const struct gguf *gguf, size_t i,
+			 enum gguf_value_type *out_type)
 {
 	if (i >= gguf->nr_kvs)
 		return (struct gguf_str){ 0 };

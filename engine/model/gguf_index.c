@@ -31,8 +31,10 @@ static inline void sip_round(uint64_t v[4])
 
 static uint64_t name_hash(const uint64_t key[2], struct gguf_str name)
 {
-	uint64_t v[4] = { key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
-			  key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573 };
+	uint64_t v[4] = { key[0] ^ 0x736f6d6570736575,
+			  key[1] ^ 0x646f72616e646f6d,
+			  key[0] ^ 0x6c7967656e657261,
+			  key[1] ^ 0x7465646279746573 };
 	size_t i;
 
 	for (i = 0; name.len - i >= 8; i += 8) {
@@ -62,7 +64,8 @@ static const void *item_at(const struct gguf_index *index, size_t i)
 }
 
 /* The slot that holds @name, or the free one where it belongs. */
-static size_t find_slot(const struct gguf_index *index, struct gguf_str name, uint64_t hash)
+static size_t find_slot(const struct gguf_index *index, struct gguf_str name,
+			uint64_t hash)
 {
 	size_t mask = index->nr_slots - 1;
 	size_t slot = hash & mask;
@@ -73,23 +76,26 @@ static size_t find_slot(const struct gguf_index *index, struct gguf_str name, ui
 		if ((entry ^ hash) >> 32)
 			continue;
 
-		const struct gguf_str *other = item_at(index, (uint32_t)entry - 1);
+		const struct gguf_str *other =
+			item_at(index, (uint32_t)entry - 1);
 
-		if (other->len == name.len && !memcmp(other->data, name.data, name.len))
+		if (other->len == name.len &&
+		    !memcmp(other->data, name.data, name.len))
 			break;
 	}
 	return slot;
 }
 
-int gguf_index_init(struct gguf_index *index, const void *items, size_t stride, size_t nr,
-		    size_t *out_dup)
+int gguf_index_init(struct gguf_index *index, const void *items, size_t stride,
+		    size_t nr, size_t *out_dup)
 {
 	*index = (struct gguf_index){ .items = items, .stride = stride };
 	if (!nr)
 		return 0;
 
 	/* Without entropy the table still works; it is open to collisions then. */
-	if (getrandom(index->key, sizeof(index->key), GRND_NONBLOCK) != sizeof(index->key))
+	if (getrandom(index->key, sizeof(index->key), GRND_NONBLOCK) !=
+	    sizeof(index->key))
 		index->key[0] = (uintptr_t)items;
 
 	size_t nr_slots = 16;
@@ -102,7 +108,8 @@ int gguf_index_init(struct gguf_index *index, const void *items, size_t stride, 
 	index->nr_slots = nr_slots;
 
 	for (size_t i = 0; i < nr; i++) {
-		struct gguf_str name = *(const struct gguf_str *)item_at(index, i);
+		struct gguf_str name =
+			*(const struct gguf_str *)item_at(index, i);
 		uint64_t hash = name_hash(index->key, name);
 		size_t slot = find_slot(index, name, hash);
 
@@ -122,7 +129,8 @@ void gguf_index_deinit(struct gguf_index *index)
 	index->nr_slots = 0;
 }
 
-const void *gguf_index_find(const struct gguf_index *index, struct gguf_str name)
+const void *gguf_index_find(const struct gguf_index *index,
+			    struct gguf_str name)
 {
 	if (!index->nr_slots)
 		return NULL;

@@ -20,25 +20,32 @@ static int check_magic(struct gguf_reader *r, const uint8_t *head)
 	if (memcmp(head, "GGUF", 4)) {
 		char shown[GGUF_SHOWN_BYTES];
 
-		return GGUF_READER_FAIL(r, -EINVAL, "not a GGUF file: it begins with \"%s\"",
-					gguf_show((struct gguf_str){ (const char *)head, 4 },
-						  shown));
+		return GGUF_READER_FAIL(
+			r, -EINVAL, "not a GGUF file: it begins with \"%s\"",
+			gguf_show((struct gguf_str){ (const char *)head, 4 },
+				  shown));
 	}
 	if (version && !(version & 0xffff))
-		return GGUF_READER_FAIL(r, -ENOTSUP, "big-endian GGUF files are not supported");
+		return GGUF_READER_FAIL(
+			r, -ENOTSUP, "big-endian GGUF files are not supported");
 	if (version != 2 && version != 3)
-		return GGUF_READER_FAIL(r, -ENOTSUP,
-					"GGUF version %u is not supported (2 and 3 are)", version);
+		return GGUF_READER_FAIL(
+			r, -ENOTSUP,
+			"GGUF version %u is not supported (2 and 3 are)",
+			version);
 	return 0;
 }
 
-static int read_header(struct gguf_reader *r, uint64_t *out_nr_kvs, uint64_t *out_nr_tensors)
+static int read_header(struct gguf_reader *r, uint64_t *out_nr_kvs,
+		       uint64_t *out_nr_tensors)
 {
 	const uint8_t *head = gguf_take(r, GGUF_HEADER_BYTES);
 
 	if (!head)
-		return GGUF_READER_FAIL(r, -EINVAL, "truncated: %zu bytes, a GGUF header has %d",
-					r->size, GGUF_HEADER_BYTES);
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"truncated: %zu bytes, a GGUF header has %d", r->size,
+			GGUF_HEADER_BYTES);
 
 	int rc = check_magic(r, head);
 
@@ -46,18 +53,22 @@ static int read_header(struct gguf_reader *r, uint64_t *out_nr_kvs, uint64_t *ou
 		return rc;
 	*out_nr_tensors = gguf_le64(head + 8);
 	*out_nr_kvs = gguf_le64(head + 16);
-	rc = gguf_check_count(r, "metadata keys", *out_nr_kvs, GGUF_MIN_KV_BYTES);
+	rc = gguf_check_count(r, "metadata keys", *out_nr_kvs,
+			      GGUF_MIN_KV_BYTES);
 	if (rc)
 		return rc;
-	return gguf_check_count(r, "tensors", *out_nr_tensors, GGUF_MIN_TENSOR_BYTES);
+	return gguf_check_count(r, "tensors", *out_nr_tensors,
+				GGUF_MIN_TENSOR_BYTES);
 }
 
 static int truncated_value(struct gguf_reader *r, const struct gguf_kv *kv)
 {
 	char shown[GGUF_SHOWN_BYTES];
 
-	return GGUF_READER_FAIL(r, -EINVAL, "metadata key %s: its value is truncated at byte %zu",
-				gguf_show(kv->key, shown), r->size);
+	return GGUF_READER_FAIL(
+		r, -EINVAL,
+		"metadata key %s: its value is truncated at byte %zu",
+		gguf_show(kv->key, shown), r->size);
 }
 
 static int check_bools(struct gguf_reader *r, const struct gguf_kv *kv)
@@ -66,9 +77,10 @@ static int check_bools(struct gguf_reader *r, const struct gguf_kv *kv)
 
 	for (uint64_t i = 0; i < kv->nr; i++) {
 		if (kv->value[i] > 1)
-			return GGUF_READER_FAIL(r, -EINVAL,
-						"metadata key %s: %u is no bool (0 and 1 are)",
-						gguf_show(kv->key, shown), kv->value[i]);
+			return GGUF_READER_FAIL(
+				r, -EINVAL,
+				"metadata key %s: %u is no bool (0 and 1 are)",
+				gguf_show(kv->key, shown), kv->value[i]);
 	}
 	return 0;
 }
@@ -84,10 +96,11 @@ static int read_string_value(struct gguf_reader *r, struct gguf_kv *kv)
 	if (!kv->value) {
 		char shown[GGUF_SHOWN_BYTES];
 
-		return GGUF_READER_FAIL(r, -EINVAL,
-					"metadata key %s: a string of %llu bytes, %zu are left",
-					gguf_show(kv->key, shown), (unsigned long long)kv->nr,
-					gguf_bytes_left(r));
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"metadata key %s: a string of %llu bytes, %zu are left",
+			gguf_show(kv->key, shown), (unsigned long long)kv->nr,
+			gguf_bytes_left(r));
 	}
 	return 0;
 }
@@ -109,8 +122,9 @@ static int check_string_array(struct gguf_reader *r, const struct gguf_kv *kv)
 			return GGUF_READER_FAIL(
 				r, -EINVAL,
 				"metadata key %s: string %llu has %llu bytes, %zu are left",
-				gguf_show(kv->key, shown), (unsigned long long)i,
-				(unsigned long long)len, gguf_bytes_left(r));
+				gguf_show(kv->key, shown),
+				(unsigned long long)i, (unsigned long long)len,
+				gguf_bytes_left(r));
 	}
 	return 0;
 }
@@ -125,20 +139,25 @@ static int read_array_value(struct gguf_reader *r, struct gguf_kv *kv)
 	kv->elem_type = gguf_le32(p);
 	kv->nr = gguf_le64(p + 4);
 	if (kv->elem_type == GGUF_ARRAY)
-		return GGUF_READER_FAIL(r, -EINVAL,
-					"metadata key %s: arrays of arrays are not allowed",
-					gguf_show(kv->key, shown));
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"metadata key %s: arrays of arrays are not allowed",
+			gguf_show(kv->key, shown));
 
 	bool is_string = kv->elem_type == GGUF_STRING;
 	size_t elem_bytes = is_string ? 8 : gguf_scalar_bytes(kv->elem_type);
 
 	if (!elem_bytes)
-		return GGUF_READER_FAIL(r, -EINVAL, "metadata key %s: element type %u is unknown",
-					gguf_show(kv->key, shown), kv->elem_type);
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"metadata key %s: element type %u is unknown",
+			gguf_show(kv->key, shown), kv->elem_type);
 	if (kv->nr > gguf_bytes_left(r) / elem_bytes)
 		return GGUF_READER_FAIL(
-			r, -EINVAL, "metadata key %s: %llu elements do not fit the %zu bytes left",
-			gguf_show(kv->key, shown), (unsigned long long)kv->nr, gguf_bytes_left(r));
+			r, -EINVAL,
+			"metadata key %s: %llu elements do not fit the %zu bytes left",
+			gguf_show(kv->key, shown), (unsigned long long)kv->nr,
+			gguf_bytes_left(r));
 	kv->value = r->base + r->pos;
 	if (is_string)
 		return check_string_array(r, kv);
@@ -149,7 +168,8 @@ static int read_array_value(struct gguf_reader *r, struct gguf_kv *kv)
 static int read_kv(struct gguf_reader *r, size_t i, struct gguf_kv *kv)
 {
 	char shown[GGUF_SHOWN_BYTES];
-	int rc = gguf_read_name(r, "metadata key", i, GGUF_MAX_KEY_BYTES, &kv->key);
+	int rc = gguf_read_name(r, "metadata key", i, GGUF_MAX_KEY_BYTES,
+				&kv->key);
 
 	if (rc)
 		return rc;
@@ -168,8 +188,9 @@ static int read_kv(struct gguf_reader *r, size_t i, struct gguf_kv *kv)
 	size_t bytes = gguf_scalar_bytes(kv->type);
 
 	if (!bytes)
-		return GGUF_READER_FAIL(r, -EINVAL, "metadata key %s: value type %u is unknown",
-					gguf_show(kv->key, shown), kv->type);
+		return GGUF_READER_FAIL(
+			r, -EINVAL, "metadata key %s: value type %u is unknown",
+			gguf_show(kv->key, shown), kv->type);
 	kv->nr = 1;
 	kv->value = gguf_take(r, bytes);
 	if (!kv->value)
@@ -184,23 +205,28 @@ static int read_metadata(struct gguf *gguf, struct gguf_reader *r, uint64_t nr)
 	for (; gguf->nr_kvs < nr; gguf->nr_kvs++) {
 		size_t i = gguf->nr_kvs;
 
-		if (gguf_grow((void **)&gguf->kvs, &cap, i, nr, sizeof(gguf->kvs[0])))
-			return GGUF_READER_FAIL(r, -ENOMEM, "out of memory for %zu keys", i + 1);
+		if (gguf_grow((void **)&gguf->kvs, &cap, i, nr,
+			      sizeof(gguf->kvs[0])))
+			return GGUF_READER_FAIL(r, -ENOMEM,
+						"out of memory for %zu keys",
+						i + 1);
 
 		int rc = read_kv(r, i, &gguf->kvs[i]);
 
 		if (rc)
 			return rc;
 	}
-	return gguf_index_names(r, "metadata key", &gguf->kv_index, gguf->kvs, sizeof(gguf->kvs[0]),
-				gguf->nr_kvs);
+	return gguf_index_names(r, "metadata key", &gguf->kv_index, gguf->kvs,
+				sizeof(gguf->kvs[0]), gguf->nr_kvs);
 }
 
 /* As gguf_get_u32(); a key that is absent leaves *out as it is. */
-static int optional_u32(const struct gguf *gguf, struct gguf_reader *r, const char *key,
-			uint32_t *out)
+static int optional_u32(const struct gguf *gguf, struct gguf_reader *r,
+			const char *key, uint32_t *out)
 {
-	return gguf_has(gguf, key) ? gguf_get_u32(gguf, key, out, r->err, r->errlen) : 0;
+	return gguf_has(gguf, key) ?
+		       gguf_get_u32(gguf, key, out, r->err, r->errlen) :
+		       0;
 }
 
 /* The keys that say how the rest of the file is to be read. */
@@ -214,27 +240,31 @@ static int check_general(struct gguf *gguf, struct gguf_reader *r)
 	if (rc)
 		return rc;
 	if (nr_parts > 1)
-		return GGUF_READER_FAIL(r, -ENOTSUP,
-					"split files are not supported: this is part %llu of %u "
-					"(split.count); merge them first",
-					part + 1ull, nr_parts);
+		return GGUF_READER_FAIL(
+			r, -ENOTSUP,
+			"split files are not supported: this is part %llu of %u "
+			"(split.count); merge them first",
+			part + 1ull, nr_parts);
 
 	gguf->alignment = GGUF_DEFAULT_ALIGNMENT;
 	rc = optional_u32(gguf, r, "general.alignment", &gguf->alignment);
 	if (rc)
 		return rc;
-	if (gguf->alignment < GGUF_MIN_ALIGNMENT || (gguf->alignment & (gguf->alignment - 1)))
-		return GGUF_READER_FAIL(r, -EINVAL,
-					"general.alignment %u is not a power of two from %d on",
-					gguf->alignment, GGUF_MIN_ALIGNMENT);
+	if (gguf->alignment < GGUF_MIN_ALIGNMENT ||
+	    (gguf->alignment & (gguf->alignment - 1)))
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"general.alignment %u is not a power of two from %d on",
+			gguf->alignment, GGUF_MIN_ALIGNMENT);
 	return 0;
 }
 
 int gguf_parse(struct gguf *gguf, char *err, size_t errlen)
 {
-	struct gguf_reader r = {
-		.base = gguf->base, .size = gguf->size, .err = err, .errlen = errlen
-	};
+	struct gguf_reader r = { .base = gguf->base,
+				 .size = gguf->size,
+				 .err = err,
+				 .errlen = errlen };
 	uint64_t nr_kvs = 0, nr_tensors = 0;
 	int rc = read_header(&r, &nr_kvs, &nr_tensors);
 

@@ -32,10 +32,11 @@ enum {
 /* One metadata entry. The name comes first: the index relies on it. */
 struct gguf_kv {
 	struct gguf_str key;
-	uint32_t type;	      /* enum gguf_value_type */
-	uint32_t elem_type;   /* of an array */
-	uint64_t nr;	      /* elements of an array, bytes of a string, else 1 */
-	const uint8_t *value; /* first byte of the scalar, string or first element */
+	uint32_t type; /* enum gguf_value_type */
+	uint32_t elem_type; /* of an array */
+	uint64_t nr; /* elements of an array, bytes of a string, else 1 */
+	const uint8_t
+		*value; /* first byte of the scalar, string or first element */
 };
 
 /*
@@ -107,11 +108,12 @@ const char *gguf_value_type_name(uint32_t value_type);
  * gguf_index.c: fills @index over @nr items of @stride bytes. Return: 0;
  * -EEXIST when two items have one name (*out_dup is the later); -ENOMEM.
  */
-int gguf_index_init(struct gguf_index *index, const void *items, size_t stride, size_t nr,
-		    size_t *out_dup);
+int gguf_index_init(struct gguf_index *index, const void *items, size_t stride,
+		    size_t nr, size_t *out_dup);
 void gguf_index_deinit(struct gguf_index *index);
 /* gguf_index.c: the item of that name, or NULL. */
-const void *gguf_index_find(const struct gguf_index *index, struct gguf_str name);
+const void *gguf_index_find(const struct gguf_index *index,
+			    struct gguf_str name);
 
 /* gguf_reader.c: a place in the file, and where complaints go. */
 struct gguf_reader {
@@ -122,7 +124,8 @@ struct gguf_reader {
 	size_t errlen;
 };
 
-#define GGUF_READER_FAIL(r, code, ...) gguf_fail((r)->err, (r)->errlen, code, __VA_ARGS__)
+#define GGUF_READER_FAIL(r, code, ...) \
+	gguf_fail((r)->err, (r)->errlen, code, __VA_ARGS__)
 
 static inline size_t gguf_bytes_left(const struct gguf_reader *r)
 {
@@ -132,15 +135,18 @@ static inline size_t gguf_bytes_left(const struct gguf_reader *r)
 /* The next @nr bytes, or NULL when the file has fewer. */
 const uint8_t *gguf_take(struct gguf_reader *r, uint64_t nr);
 /* -EINVAL unless @nr entries of @min_bytes or more can be in the bytes left. */
-int gguf_check_count(struct gguf_reader *r, const char *what, uint64_t nr, size_t min_bytes);
+int gguf_check_count(struct gguf_reader *r, const char *what, uint64_t nr,
+		     size_t min_bytes);
 /* Room for one more of @item_bytes in *items: doubles, up to @total items. */
-int gguf_grow(void **items, size_t *cap, size_t nr, uint64_t total, size_t item_bytes);
+int gguf_grow(void **items, size_t *cap, size_t nr, uint64_t total,
+	      size_t item_bytes);
 /* Name of entry @i of its kind: @what is "metadata key" or "tensor". */
-int gguf_read_name(struct gguf_reader *r, const char *what, size_t i, uint64_t max_bytes,
-		   struct gguf_str *out);
+int gguf_read_name(struct gguf_reader *r, const char *what, size_t i,
+		   uint64_t max_bytes, struct gguf_str *out);
 /* gguf_index_init() with a message that names the duplicate. */
-int gguf_index_names(struct gguf_reader *r, const char *what, struct gguf_index *index,
-		     const void *items, size_t stride, size_t nr);
+int gguf_index_names(struct gguf_reader *r, const char *what,
+		     struct gguf_index *index, const void *items, size_t stride,
+		     size_t nr);
 
 /* gguf_parse.c: reads base[0..size) into @gguf; what it allocated is freed by gguf_close(). */
 int gguf_parse(struct gguf *gguf, char *err, size_t errlen);

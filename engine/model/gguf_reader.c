@@ -22,7 +22,8 @@ const uint8_t *gguf_take(struct gguf_reader *r, uint64_t nr)
 }
 
 /* Room for one more of @item_bytes in *items: doubles, up to @total items. */
-int gguf_grow(void **items, size_t *cap, size_t nr, uint64_t total, size_t item_bytes)
+int gguf_grow(void **items, size_t *cap, size_t nr, uint64_t total,
+	      size_t item_bytes)
 {
 	if (nr < *cap)
 		return 0;
@@ -41,55 +42,65 @@ int gguf_grow(void **items, size_t *cap, size_t nr, uint64_t total, size_t item_
 	return 0;
 }
 
-int gguf_check_count(struct gguf_reader *r, const char *what, uint64_t nr, size_t min_bytes)
+int gguf_check_count(struct gguf_reader *r, const char *what, uint64_t nr,
+		     size_t min_bytes)
 {
 	if (nr > gguf_bytes_left(r) / min_bytes)
-		return GGUF_READER_FAIL(r, -EINVAL,
-					"%llu %s do not fit the %zu bytes left in the file",
-					(unsigned long long)nr, what, gguf_bytes_left(r));
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"%llu %s do not fit the %zu bytes left in the file",
+			(unsigned long long)nr, what, gguf_bytes_left(r));
 	if (nr > GGUF_MAX_ENTRIES)
-		return GGUF_READER_FAIL(r, -ENOTSUP, "%llu %s are more than the %d supported",
-					(unsigned long long)nr, what, GGUF_MAX_ENTRIES);
+		return GGUF_READER_FAIL(
+			r, -ENOTSUP, "%llu %s are more than the %d supported",
+			(unsigned long long)nr, what, GGUF_MAX_ENTRIES);
 	return 0;
 }
 
 /* Name of entry @i: "metadata key 3", "tensor 7". */
-int gguf_read_name(struct gguf_reader *r, const char *what, size_t i, uint64_t max_bytes,
-		   struct gguf_str *out)
+int gguf_read_name(struct gguf_reader *r, const char *what, size_t i,
+		   uint64_t max_bytes, struct gguf_str *out)
 {
 	const uint8_t *p = gguf_take(r, 8);
 
 	if (!p)
-		return GGUF_READER_FAIL(r, -EINVAL, "%s %zu: truncated at byte %zu", what, i,
-					r->size);
+		return GGUF_READER_FAIL(r, -EINVAL,
+					"%s %zu: truncated at byte %zu", what,
+					i, r->size);
 
 	uint64_t len = gguf_le64(p);
 
 	if (!len || len > max_bytes)
-		return GGUF_READER_FAIL(r, -EINVAL,
-					"%s %zu: a name of %llu bytes (1 to %llu may be)", what, i,
-					(unsigned long long)len, (unsigned long long)max_bytes);
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"%s %zu: a name of %llu bytes (1 to %llu may be)", what,
+			i, (unsigned long long)len,
+			(unsigned long long)max_bytes);
 	p = gguf_take(r, len);
 	if (!p)
-		return GGUF_READER_FAIL(r, -EINVAL,
-					"%s %zu: truncated inside its name of %llu bytes", what, i,
-					(unsigned long long)len);
+		return GGUF_READER_FAIL(
+			r, -EINVAL,
+			"%s %zu: truncated inside its name of %llu bytes", what,
+			i, (unsigned long long)len);
 	*out = (struct gguf_str){ .data = (const char *)p, .len = len };
 	return 0;
 }
 
-int gguf_index_names(struct gguf_reader *r, const char *what, struct gguf_index *index,
-		     const void *items, size_t stride, size_t nr)
+int gguf_index_names(struct gguf_reader *r, const char *what,
+		     struct gguf_index *index, const void *items, size_t stride,
+		     size_t nr)
 {
 	char shown[GGUF_SHOWN_BYTES];
 	size_t dup;
 	int rc = gguf_index_init(index, items, stride, nr, &dup);
 
 	if (rc == -EEXIST) {
-		const struct gguf_str *name = (const void *)((const char *)items + dup * stride);
+		const struct gguf_str *name =
+			(const void *)((const char *)items + dup * stride);
 
 		return GGUF_READER_FAIL(r, -EINVAL, "%s %s occurs twice", what,
 					gguf_show(*name, shown));
 	}
-	return rc ? GGUF_READER_FAIL(r, rc, "out of memory for %zu names", nr) : 0;
+	return rc ? GGUF_READER_FAIL(r, rc, "out of memory for %zu names", nr) :
+		    0;
 }

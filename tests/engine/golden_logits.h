@@ -50,8 +50,8 @@ struct golden_head {
 struct golden_kept {
 	uint32_t position;
 	uint32_t zero;
-	double norm;		     /* Euclidean norm of all logits */
-	float top[GOLDEN_NR_TOP];    /* the largest, falling */
+	double norm; /* Euclidean norm of all logits */
+	float top[GOLDEN_NR_TOP]; /* the largest, falling */
 	uint32_t ids[GOLDEN_NR_TOP]; /* and whose they are; ties by id */
 	float sketch[GOLDEN_NR_SKETCH];
 };
@@ -71,7 +71,7 @@ struct golden_prompt {
 	uint32_t nr_whole;
 	const int32_t *tokens;
 	const struct golden_kept *kept; /* by rising position */
-	const uint8_t *whole;		/* for golden_whole() */
+	const uint8_t *whole; /* for golden_whole() */
 };
 
 /* Return: 0, -errno, -EINVAL for a file that is no golden file. golden_close() undoes it. */
@@ -82,7 +82,8 @@ static inline int golden_open(const char *path, struct golden *out)
 
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(struct golden_head)) {
+	if (fstat(fd, &st) < 0 ||
+	    st.st_size < (off_t)sizeof(struct golden_head)) {
 		close(fd);
 		return -EINVAL;
 	}
@@ -92,9 +93,13 @@ static inline int golden_open(const char *path, struct golden *out)
 	close(fd);
 	if (base == MAP_FAILED)
 		return -ENOMEM;
-	*out = (struct golden){ .head = base, .base = base, .size = st.st_size };
-	if (memcmp(out->head->magic, "TARNLOG1", 8) || out->head->nr_top != GOLDEN_NR_TOP ||
-	    out->head->nr_sketch != GOLDEN_NR_SKETCH || out->head->vec_block != GOLDEN_VEC_BLOCK ||
+	*out = (struct golden){ .head = base,
+				.base = base,
+				.size = st.st_size };
+	if (memcmp(out->head->magic, "TARNLOG1", 8) ||
+	    out->head->nr_top != GOLDEN_NR_TOP ||
+	    out->head->nr_sketch != GOLDEN_NR_SKETCH ||
+	    out->head->vec_block != GOLDEN_VEC_BLOCK ||
 	    out->head->n_vocab % GOLDEN_VEC_BLOCK) {
 		munmap(base, st.st_size);
 		return -EINVAL;
@@ -112,7 +117,8 @@ static inline size_t golden_whole_bytes(const struct golden *golden)
 {
 	size_t n_vocab = golden->head->n_vocab;
 
-	return 8 + n_vocab / GOLDEN_VEC_BLOCK * sizeof(float) + n_vocab * sizeof(int16_t);
+	return 8 + n_vocab / GOLDEN_VEC_BLOCK * sizeof(float) +
+	       n_vocab * sizeof(int16_t);
 }
 
 /* Prompt @i. Return: 0; -ERANGE past the last; -EINVAL where the file ends too early. */
@@ -146,8 +152,8 @@ static inline int golden_prompt_at(const struct golden *golden, uint32_t i,
 }
 
 /* The record of @position, or NULL where it was not kept. */
-static inline const struct golden_kept *golden_find(const struct golden_prompt *prompt,
-						    uint32_t position)
+static inline const struct golden_kept *
+golden_find(const struct golden_prompt *prompt, uint32_t position)
 {
 	for (uint32_t k = 0; k < prompt->nr_kept; k++) {
 		if (prompt->kept[k].position == position)
@@ -160,13 +166,15 @@ static inline const struct golden_kept *golden_find(const struct golden_prompt *
  * All logits of a position kept whole, number @i of the prompt: fills
  * out[0..n_vocab), each within 1/65534 of the largest in its block of 64.
  */
-static inline uint32_t golden_whole(const struct golden *golden, const struct golden_prompt *prompt,
+static inline uint32_t golden_whole(const struct golden *golden,
+				    const struct golden_prompt *prompt,
 				    uint32_t i, float *out)
 {
 	const uint8_t *p = prompt->whole + i * golden_whole_bytes(golden);
 	uint32_t position, n_vocab = golden->head->n_vocab;
 	const float *scales = (const float *)(p + 8);
-	const int16_t *values = (const int16_t *)(scales + n_vocab / GOLDEN_VEC_BLOCK);
+	const int16_t *values =
+		(const int16_t *)(scales + n_vocab / GOLDEN_VEC_BLOCK);
 
 	memcpy(&position, p, sizeof(position));
 	for (uint32_t v = 0; v < n_vocab; v++)
@@ -191,7 +199,8 @@ static inline void golden_sketch(const float *logits, uint32_t n_vocab,
 	for (uint32_t i = 0; i < n_vocab; i++) {
 		uint64_t hash = golden_hash(i);
 
-		out[hash >> 58] += hash & 1 ? -(double)logits[i] : (double)logits[i];
+		out[hash >> 58] += hash & 1 ? -(double)logits[i] :
+					      (double)logits[i];
 	}
 }
 
@@ -209,19 +218,21 @@ static inline uint32_t golden_argmax(const float *logits, uint32_t n)
 
 /* Errors pooled over positions. Begins as all zeros. */
 struct golden_error {
-	double diff_square;	/* of all logits, estimated by the sketches */
-	double norm_square;	/* of the golden logits */
+	double diff_square; /* of all logits, estimated by the sketches */
+	double norm_square; /* of the golden logits */
 	double top_diff_square; /* of the 64 largest, exact */
 	double top_square;
 	double worst_diff; /* largest absolute error among the 64 largest */
-	double worst_gap;  /* golden top 1 - golden logit of another choice; INFINITY: below 64 */
+	double worst_gap; /* golden top 1 - golden logit of another choice; INFINITY: below 64 */
 	uint32_t nr_positions;
 	uint32_t nr_top1_equal;
 	bool has_nan;
 };
 
-static inline void golden_error_add(struct golden_error *error, const struct golden *golden,
-				    const struct golden_kept *kept, const float *logits)
+static inline void golden_error_add(struct golden_error *error,
+				    const struct golden *golden,
+				    const struct golden_kept *kept,
+				    const float *logits)
 {
 	uint32_t n_vocab = golden->head->n_vocab;
 	double sketch[GOLDEN_NR_SKETCH];
@@ -239,10 +250,12 @@ static inline void golden_error_add(struct golden_error *error, const struct gol
 	double gap = INFINITY;
 
 	for (int i = 0; i < GOLDEN_NR_TOP; i++) {
-		double diff = (double)logits[kept->ids[i]] - (double)kept->top[i];
+		double diff =
+			(double)logits[kept->ids[i]] - (double)kept->top[i];
 
 		error->top_diff_square += diff * diff;
-		error->top_square += (double)kept->top[i] * (double)kept->top[i];
+		error->top_square +=
+			(double)kept->top[i] * (double)kept->top[i];
 		error->worst_diff = fmax(error->worst_diff, fabs(diff));
 		if (kept->ids[i] == choice)
 			gap = (double)kept->top[0] - (double)kept->top[i];
@@ -257,13 +270,16 @@ static inline void golden_error_add(struct golden_error *error, const struct gol
 /* |logits - golden| / |golden|, pooled over all positions added; NAN where a logit was. */
 static inline double golden_error_relative(const struct golden_error *error)
 {
-	return error->has_nan ? NAN : sqrt(error->diff_square / error->norm_square);
+	return error->has_nan ? NAN :
+				sqrt(error->diff_square / error->norm_square);
 }
 
 /* Share of positions whose largest logit is the golden one's. */
 static inline double golden_error_top1(const struct golden_error *error)
 {
-	return error->nr_positions ? (double)error->nr_top1_equal / error->nr_positions : 0;
+	return error->nr_positions ?
+		       (double)error->nr_top1_equal / error->nr_positions :
+		       0;
 }
 
 #endif /* TARN_TESTS_ENGINE_GOLDEN_LOGITS_H */
