@@ -221,8 +221,7 @@ int tv_contains(struct tmpl_render *r, const struct tv *in,
 				r, -EINVAL,
 				"'in <string>' requires string as left operand, not %s",
 				tv_type_name(what));
-		*out = !what->len ||
-		       memmem(in->u.s, in->len, what->u.s, what->len);
+		*out = !what->len || tmpl_find_first(in->u.s, in->len, what);
 		return tmpl_charge(r, (size_t)in->len + what->len);
 	case TV_DICT:
 		if (!tv_is_hashable(what))

@@ -627,6 +627,7 @@ enum tmpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
 int tmpl_case_map(struct tmpl_render *r, const struct tv *s, enum tmpl_case how,
 		  struct tv *out);
 bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, const char *klass);
+const char *tmpl_find_first(const char *s, size_t n, const struct tv *what);
 struct tv tmpl_strip(const struct tv *s, const struct tv *chars, bool left,
 		     bool right);
 

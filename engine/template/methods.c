@@ -80,9 +80,10 @@ static int strip(struct tmpl_render *r, const struct tv *self,
 		rc = need_str(r, chars);
 	if (rc)
 		return rc;
-	*out = tmpl_strip(self, chars, left, right);
-	return tmpl_charge(r, (size_t)(self->len - out->len + 1) *
-				      (chars ? chars->len : 1));
+	rc = tmpl_charge(r, (size_t)self->len * (chars ? chars->len : 1));
+	if (!rc)
+		*out = tmpl_strip(self, chars, left, right);
+	return rc;
 }
 
 METHOD(strip)
@@ -100,12 +101,38 @@ METHOD(rstrip)
 	return strip(r, self, a, false, true, out);
 }
 
-static const char *find_last(const char *s, size_t n, const struct tv *what)
+/* The last @what in @s, or NULL; what it looks at is charged. */
+static int find_last(struct tmpl_render *r, const char *s, size_t n,
+		     const struct tv *what, const char **out)
 {
-	for (size_t i = n + 1 - (what->len <= n ? what->len : n + 1); i-- > 0;)
-		if (memcmp(s + i, what->u.s, what->len) == 0)
-			return s + i;
-	return NULL;
+	size_t m = what->len, i;
+	int rc = 0;
+
+	*out = NULL;
+	if (m > n)
+		return 0;
+	for (i = n - m + 1; !rc && i > 0; i--) {
+		const char *at = s + i - 1;
+
+		if (m &&
+		    (at[0] != what->u.s[0] || at[m - 1] != what->u.s[m - 1]))
+			continue;
+		rc = tmpl_charge(r, m);
+		if (!rc && memcmp(at, what->u.s, m) == 0) {
+			*out = at;
+			break;
+		}
+	}
+	return rc ? rc : tmpl_charge(r, n - m + 1 - i);
+}
+
+static int find_either(struct tmpl_render *r, const char *s, size_t n,
+		       const struct tv *what, bool last, const char **out)
+{
+	if (last)
+		return find_last(r, s, n, what, out);
+	*out = tmpl_find_first(s, n, what);
+	return tmpl_charge(r, *out ? (size_t)(*out - s) : n);
 }
 
 /* Parts at runs of white space, from the left, at most @max cuts. */
@@ -188,9 +215,10 @@ static int split_sep(struct tmpl_render *r, struct tv rest,
 		size_t at;
 
 		if (max < 0 || (int64_t)l->n < max)
-			p = from_right ? find_last(rest.u.s, rest.len, sep) :
-					 memmem(rest.u.s, rest.len, sep->u.s,
-						sep->len);
+			rc = find_either(r, rest.u.s, rest.len, sep, from_right,
+					 &p);
+		if (rc)
+			return rc;
 		if (!p)
 			return tv_list_add(r, l, &part);
 		at = (size_t)(p - rest.u.s);
@@ -307,7 +335,7 @@ int tmpl_str_replace(struct tmpl_render *r, const struct tv *s,
 		size_t left = s->len - at, k;
 
 		if (old->len) {
-			p = memmem(from, left, old->u.s, old->len);
+			p = tmpl_find_first(from, left, old);
 			if (!p)
 				break;
 			rc = tmpl_put(r, &b, from, (size_t)(p - from));
@@ -386,8 +414,9 @@ static int find(struct tmpl_render *r, const struct tv *self,
 	if (rc)
 		return rc;
 	if (w.type == TV_STR)
-		p = last ? find_last(w.u.s, w.len, &a->pos[0]) :
-			   memmem(w.u.s, w.len, a->pos[0].u.s, a->pos[0].len);
+		rc = find_either(r, w.u.s, w.len, &a->pos[0], last, &p);
+	if (rc)
+		return rc;
 	if (!p && must)
 		return tmpl_fail(r, -EINVAL, "substring not found");
 	*out = tv_int(-1);
@@ -433,7 +462,7 @@ METHOD(count)
 	if (w.type == TV_STR && !what->len)
 		n = (int64_t)tmpl_u8_count(w.u.s, w.len) + 1;
 	while (w.type == TV_STR && what->len) {
-		const char *p = memmem(w.u.s, w.len, what->u.s, what->len);
+		const char *p = tmpl_find_first(w.u.s, w.len, what);
 
 		if (!p)
 			break;
@@ -618,8 +647,9 @@ static int partition(struct tmpl_render *r, const struct tv *self,
 		rc = tmpl_fail(r, -EINVAL, "empty separator");
 	if (rc || !v)
 		return rc ? rc : -E2BIG;
-	p = last ? find_last(self->u.s, self->len, sep) :
-		   memmem(self->u.s, self->len, sep->u.s, sep->len);
+	rc = find_either(r, self->u.s, self->len, sep, last, &p);
+	if (rc)
+		return rc;
 	v[0] = v[1] = v[2] = tv_lit("", 0);
 	if (p) {
 		v[0] = tv_lit(self->u.s, (size_t)(p - self->u.s));

@@ -236,3 +236,29 @@ struct tv tmpl_strip(const struct tv *s, const struct tv *chars, bool left,
 	}
 	return v;
 }
+
+/*
+ * The first @what in @s, or NULL. Looks in windows that double, so that a
+ * find costs what lies before it also under tools that check whole ranges.
+ */
+const char *tmpl_find_first(const char *s, size_t n, const struct tv *what)
+{
+	size_t m = what->len, window = 256;
+
+	if (m == 0)
+		return s;
+	while (n >= m) {
+		size_t k = window < n - m + 1 ? window : n - m + 1;
+		const char *p = memmem(s, k + m - 1, what->u.s, m);
+
+		if (p)
+			return p;
+		s += k;
+		n -= k;
+		if (window < SIZE_MAX / 4)
+			window *= 2;
+		if (window < m)
+			window = m; /* a window under m would search twice */
+	}
+	return NULL;
+}
