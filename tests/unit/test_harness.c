@@ -292,10 +292,20 @@ TEST_F(harness, assert_in_a_thread_ends_the_test)
 	EXPECT_NO_OUTPUT("went on after the thread");
 }
 
-TEST_F(harness, process_left_behind_holds_nothing_up)
+/* The process inherits the writing end: the reading end closes when it ends. */
+TEST_F(harness, process_left_behind_is_ended)
 {
+	int life[2];
+
+	ASSERT_EQ(0, pipe(life));
 	run_specimen(self, "specimen.leaves_a_process");
 	EXPECT_EQ(HARNESS_PASS, self->status);
+	close(life[1]);
+	struct pollfd pfd = { .fd = life[0], .events = POLLIN };
+
+	EXPECT_EQ(1, poll(&pfd, 1, 5000));
+	EXPECT_TRUE(pfd.revents & POLLHUP);
+	close(life[0]);
 }
 
 TEST_F(harness, leak_fails_under_the_address_sanitizer)
