@@ -59,27 +59,36 @@ TEST(endless_work_is_stopped)
 		  "deep" },
 		{ "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
 		  -E2BIG, "deep" },
-		{ "{% macro m(k) %}{% if k %}{{ m(k-1) }}{{ m(k-1) }}{% endif %}{% endmacro %}{{ m(40) }}",
+		{ "{% macro m(k) %}{% if k %}{{ m(k-1) }}{{ m(k-1) }}{% endif %}"
+		  "{% endmacro %}{{ m(40) }}",
 		  -E2BIG, "steps" },
 		{ "{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}",
 		  -E2BIG, "deep" },
 		{ "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}",
 		  -E2BIG, "deep" },
-		{ "{% set ns = namespace(x=[]) %}{% for i in range(5000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x == [ns.x] }}{{ ns.x }}",
+		{ "{% set ns = namespace(x=[]) %}{% for i in range(5000) %}"
+		  "{% set ns.x = [ns.x] %}{% endfor %}"
+		  "{{ ns.x == [ns.x] }}{{ ns.x }}",
 		  -E2BIG, "deep" },
-		{ "{% set ns = namespace(x=[]) %}{% for i in range(5000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
+		{ "{% set ns = namespace(x=[]) %}{% for i in range(5000) %}"
+		  "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
 		  -E2BIG, "deep" },
-		{ "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+		{ "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}"
+		  "{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
 		  -E2BIG, "limit" },
-		{ "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+		{ "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}"
+		  "{% set ns.l = ns.l + ns.l %}{% endfor %}",
 		  -E2BIG, "limit" },
-		{ "{% set a = 'a' * 1000000 %}{% for i in range(99999) %}{{ a | replace('a', 'bb') | length }}{% endfor %}",
+		{ "{% set a = 'a' * 1000000 %}{% for i in range(99999) %}"
+		  "{{ a | replace('a', 'bb') | length }}{% endfor %}",
 		  -E2BIG, "steps" },
-		{ "{% set a = 'a' * 9000000 %}{% for i in range(99999) %}{% if 'ab' in a %}{% endif %}{% endfor %}",
+		{ "{% set a = 'a' * 9000000 %}{% for i in range(99999) %}"
+		  "{% if 'ab' in a %}{% endif %}{% endfor %}",
 		  -E2BIG, "steps" },
 		{ "{% set a = 'ab' * 900000 %}{% for i in range(99999) %}{{ a[i] }}{% endfor %}",
 		  -E2BIG, "steps" },
-		{ "{% set a = 'a' * 500000 %}{{ a.rfind('b' ~ a[1:250000]) }}{{ a.strip(a) | length }}",
+		{ "{% set a = 'a' * 500000 %}"
+		  "{{ a.rfind('b' ~ a[1:250000]) }}{{ a.strip(a) | length }}",
 		  -E2BIG, "steps" },
 	};
 
