@@ -408,6 +408,19 @@ TEST_F(hostile, duplicate_tokens_have_the_first_id)
 	encodes(self->h.tok, "ababc", (int32_t[]){ 0, 6 }, 2);
 }
 
+TEST_F(hostile, duplicate_behind_a_merge_is_not_its_result)
+{
+	static const char *const tokens[] = {
+		"a", "b", "c", "abc", "ab", "abc", "x",
+	};
+
+	self->h.bpe.tokens = tokens;
+	self->h.bpe.types = NULL;
+	token_spec_put(&self->h.w, &self->h.bpe);
+	taken(&self->h);
+	encodes(self->h.tok, "abc", (int32_t[]){ 3 }, 1);
+}
+
 TEST_F(hostile, only_equal_tokens_build_in_linear_time)
 {
 	enum { NR = 200000 };
