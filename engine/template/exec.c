@@ -4,7 +4,6 @@
  * template_render(), which owns all memory of a rendering.
  */
 #include <errno.h>
-#include <locale.h>
 #include <stdlib.h>
 
 #include "engine/template/internal.h"
@@ -533,8 +532,6 @@ int template_render(const struct template *t, const char *context_json,
 		rc = tmpl_fail(&r, -ENOMEM, "out of memory");
 	tmpl_drop_context(&r);
 	tmpl_arena_deinit(&r.arena);
-	if (r.ctype)
-		freelocale((locale_t)r.ctype);
 	if (rc) {
 		tmpl_buf_deinit(&out);
 		return r.is_oom ? -ENOMEM : rc;

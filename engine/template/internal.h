@@ -275,6 +275,8 @@ struct template
 {
 	struct tmpl_arena arena;
 	struct tnode *root;
+	/* locale_t with Unicode's case tables; NULL: only ASCII has case */
+	void *ctype;
 	struct tmpl_name *names;
 	uint32_t nr_names;
 	uint32_t cap_names;
@@ -393,7 +395,6 @@ struct tmpl_render {
 	uint32_t depth;
 	uint32_t line;
 	bool is_oom; /* malloc failed: template_render() answers -ENOMEM */
-	void *ctype; /* locale_t for case mapping, made at first use */
 	char *err;
 	size_t errlen;
 };
@@ -624,6 +625,8 @@ size_t tmpl_u8_invalid_at(const char *s, size_t n);
 bool tmpl_cp_is_space(uint32_t cp);
 bool tmpl_cp_is_printable(uint32_t cp);
 enum tmpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
+void *tmpl_ctype_create(void);
+void tmpl_ctype_destroy(void *ctype);
 int tmpl_case_map(struct tmpl_render *r, const struct tv *s, enum tmpl_case how,
 		  struct tv *out);
 bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, const char *klass);

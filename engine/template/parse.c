@@ -605,6 +605,7 @@ int template_compile(const char *src, size_t len, struct template **out,
 	c.t = calloc(1, sizeof(*c.t));
 	if (!c.t)
 		return tmpl_cfail(&c, -ENOMEM, 1, "out of memory");
+	c.t->ctype = tmpl_ctype_create();
 	size_t bad = tmpl_u8_invalid_at(src, len);
 
 	if (len > MAX_SOURCE_BYTES)
@@ -630,6 +631,7 @@ void template_destroy(struct template *t)
 {
 	if (!t)
 		return;
+	tmpl_ctype_destroy(t->ctype);
 	tmpl_arena_deinit(&t->arena);
 	free(t);
 }

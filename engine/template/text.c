@@ -122,17 +122,21 @@ bool tmpl_cp_is_printable(uint32_t cp)
 		 cp >= 0xe0000);
 }
 
-static locale_t ctype(struct tmpl_render *r)
+void *tmpl_ctype_create(void)
 {
-	if (!r->ctype)
-		r->ctype = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
-	return (locale_t)r->ctype;
+	return newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+}
+
+void tmpl_ctype_destroy(void *ctype)
+{
+	if (ctype)
+		freelocale((locale_t)ctype);
 }
 
 /* @klass: a class of wctype(), "upper", "lower", "alpha", ... */
 bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, const char *klass)
 {
-	locale_t l = ctype(r);
+	locale_t l = (locale_t)r->t->ctype;
 
 	return l && iswctype_l((wint_t)cp, wctype_l(klass, l), l);
 }
@@ -146,7 +150,7 @@ static uint32_t map_cp(struct tmpl_render *r, uint32_t cp, bool upper)
 			return cp - 32;
 		return !upper && cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
 	}
-	l = ctype(r);
+	l = (locale_t)r->t->ctype;
 	if (!l)
 		return cp;
 	return (uint32_t)(upper ? towupper_l((wint_t)cp, l) :
