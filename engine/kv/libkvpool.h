@@ -56,9 +56,11 @@ enum kvpool_backend {
 
 enum kvpool_feature {
 	KVPOOL_F_QUOTA = 1u << 0, /* hard limits per uid */
-	KVPOOL_F_SHARED = 1u << 1, /* other processes can open the pool by name */
+	KVPOOL_F_SHARED = 1u
+			  << 1, /* other processes can open the pool by name */
 	KVPOOL_F_REVOKE = 1u << 2,
-	KVPOOL_F_PURGE = 1u << 3, /* volatile memory goes under system pressure */
+	KVPOOL_F_PURGE = 1u
+			 << 3, /* volatile memory goes under system pressure */
 	KVPOOL_F_EXPORT = 1u << 4, /* buffers travel as descriptors */
 };
 
@@ -87,7 +89,8 @@ struct kvpool *kvpool_get(struct kvpool *pool);
 void kvpool_put(struct kvpool *pool); /* NULL is fine */
 
 const char *kvpool_backend_name(const struct kvpool *pool);
-unsigned int kvpool_features(const struct kvpool *pool); /* enum kvpool_feature */
+unsigned int
+kvpool_features(const struct kvpool *pool); /* enum kvpool_feature */
 /* Smallest unit of commit and release, bytes. */
 size_t kvpool_page_bytes(const struct kvpool *pool);
 
@@ -133,7 +136,8 @@ int kvpool_buf_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 struct kvpool_buf *kvpool_buf_get(struct kvpool_buf *buf);
 void kvpool_buf_put(struct kvpool_buf *buf); /* NULL is fine */
 
-uint64_t kvpool_buf_id(const struct kvpool_buf *buf); /* unique in the pool, never 0 */
+uint64_t
+kvpool_buf_id(const struct kvpool_buf *buf); /* unique in the pool, never 0 */
 uint64_t kvpool_buf_size(const struct kvpool_buf *buf);
 /* First address. Constant for the buffer's life; committed ranges may be touched. */
 void *kvpool_buf_addr(const struct kvpool_buf *buf);
@@ -163,8 +167,8 @@ int kvpool_buf_seal(struct kvpool_buf *buf, uint64_t n);
  * are shared where the backend can, the rest copied and charged to @owner.
  * Return: 0; -ENOSPC, -EDQUOT; -ERANGE when [0, n) is not committed.
  */
-int kvpool_buf_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes, uid_t owner,
-		     struct kvpool_buf **out_buf);
+int kvpool_buf_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
+		     uid_t owner, struct kvpool_buf **out_buf);
 
 struct kvpool_buf_stat {
 	uint64_t id;
@@ -192,7 +196,8 @@ struct kvpool_mark {
  * published before points to the newest buffer.
  * Return: 0; -EPERM (not sealed that far), -EDQUOT (shared account).
  */
-int kvpool_buf_publish(struct kvpool_buf *buf, const struct kvpool_mark *marks, size_t nr);
+int kvpool_buf_publish(struct kvpool_buf *buf, const struct kvpool_mark *marks,
+		       size_t nr);
 /* Take back all keys of the buffer; users keep what they hold. -ENOENT: none. */
 int kvpool_buf_unpublish(struct kvpool_buf *buf);
 /**
@@ -204,8 +209,8 @@ int kvpool_buf_unpublish(struct kvpool_buf *buf);
  * Only trusted publishers are seen: this process' own uid, unless the pool was
  * created otherwise. Return: 0; -ENOENT (never there, or purged).
  */
-int kvpool_lookup(struct kvpool *pool, const struct kvpool_key *key, struct kvpool_buf **out_buf,
-		  uint64_t *out_n, uid_t *out_uid);
+int kvpool_lookup(struct kvpool *pool, const struct kvpool_key *key,
+		  struct kvpool_buf **out_buf, uint64_t *out_n, uid_t *out_uid);
 
 enum kvpool_advice {
 	KVPOOL_VOLATILE, /* may be taken until it is needed again; do not touch */
@@ -219,7 +224,8 @@ enum kvpool_advice {
  *
  * Every buffer starts needed. The vote is per handle given out by create or lookup.
  */
-int kvpool_buf_advise(struct kvpool_buf *buf, enum kvpool_advice advice, bool *out_survived);
+int kvpool_buf_advise(struct kvpool_buf *buf, enum kvpool_advice advice,
+		      bool *out_survived);
 
 /* Cut off every other holder. -EOPNOTSUPP without KVPOOL_F_REVOKE. */
 int kvpool_buf_revoke(struct kvpool_buf *buf);
@@ -258,8 +264,8 @@ int kvpool_event_fd(struct kvpool *pool);
  * Take up to @nr events. The queue is bounded and coalesced: @out_lost counts what it could
  * not keep since the last call. Return: how many were written.
  */
-int kvpool_events(struct kvpool *pool, struct kvpool_event *out_events, size_t nr,
-		  uint64_t *out_lost);
+int kvpool_events(struct kvpool *pool, struct kvpool_event *out_events,
+		  size_t nr, uint64_t *out_lost);
 
 #pragma GCC visibility pop
 

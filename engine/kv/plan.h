@@ -33,8 +33,9 @@ void plan_builder_destroy(struct plan_builder *builder); /* NULL is fine */
  * Every (row, visible key) pair is covered exactly once. Splits wholly outside a row's window are
  * left out. Return: 0; -ESTALE from kv_seq_pieces(); -ENOMEM.
  */
-int plan_build(struct plan_builder *builder, const struct kv_cache *cache, uint32_t stream,
-	       const struct plan_item *items, uint32_t nr_items, uint32_t max_unit_rows,
+int plan_build(struct plan_builder *builder, const struct kv_cache *cache,
+	       uint32_t stream, const struct plan_item *items,
+	       uint32_t nr_items, uint32_t max_unit_rows,
 	       struct attn_plan *out_plan);
 
 #endif /* TARN_ENGINE_KV_PLAN_H */

@@ -44,8 +44,8 @@ enum kv_layout_kind {
  * T of a model: 64, or 32, if the widest stream's tile then fits 4 MiB, else
  * 16. The same for every stream and backend.
  */
-uint32_t kv_tile_tokens(const struct kv_stream_desc *streams, uint32_t nr_streams,
-			uint32_t elem_bytes);
+uint32_t kv_tile_tokens(const struct kv_stream_desc *streams,
+			uint32_t nr_streams, uint32_t elem_bytes);
 /*
  * Fill in the layout of one stream's buffers. KV_LAYOUT_LAYER: the layout of each of
  * its 2 * nr_layers buffers (nr_layers = 1 in @out; stride without padding).
@@ -75,12 +75,15 @@ struct kv_cache_options {
 	struct kvpool_key root;
 };
 
-int kv_cache_create(const struct kv_cache_options *options, struct kv_cache **out_cache);
+int kv_cache_create(const struct kv_cache_options *options,
+		    struct kv_cache **out_cache);
 /* Every sequence must be gone. NULL is fine. */
 void kv_cache_destroy(struct kv_cache *cache);
-const struct attn_layout *kv_cache_layout(const struct kv_cache *cache, uint32_t stream);
+const struct attn_layout *kv_cache_layout(const struct kv_cache *cache,
+					  uint32_t stream);
 uint32_t kv_cache_nr_streams(const struct kv_cache *cache);
-uint32_t kv_cache_window(const struct kv_cache *cache, uint32_t stream); /* 0: none */
+uint32_t kv_cache_window(const struct kv_cache *cache,
+			 uint32_t stream); /* 0: none */
 
 /* Why a prefix was not found in full. */
 enum kv_miss {
@@ -119,12 +122,14 @@ void kv_cache_stat(struct kv_cache *cache, struct kv_cache_stat *out_stat);
  * one ends); -ENOSPC when it exceeds the pool's limit even alone; -E2BIG beyond max_tokens.
  */
 int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
-		uint32_t reserve_tokens, const struct kvpool_key *salt, uid_t owner,
-		struct kv_seq **out_seq, uint32_t *out_matched, enum kv_miss *out_miss);
+		uint32_t reserve_tokens, const struct kvpool_key *salt,
+		uid_t owner, struct kv_seq **out_seq, uint32_t *out_matched,
+		enum kv_miss *out_miss);
 /* Ends the sequence; what it computed is sealed and kept for prefix matches. NULL is fine. */
 void kv_seq_close(struct kv_seq *seq);
 
-uint32_t kv_seq_len(const struct kv_seq *seq); /* tokens whose KV is, or is being, written */
+uint32_t kv_seq_len(
+	const struct kv_seq *seq); /* tokens whose KV is, or is being, written */
 
 /**
  * kv_seq_append - room for the next tokens
@@ -151,7 +156,8 @@ int kv_seq_seal(struct kv_seq *seq);
  * Seals the leaf; both go on in new leaves. O(1) but for the partly filled tile.
  * Return: 0, -EAGAIN, -ENOSPC, -E2BIG as kv_seq_open().
  */
-int kv_seq_fork(struct kv_seq *seq, uint32_t reserve_tokens, struct kv_seq **out_seq);
+int kv_seq_fork(struct kv_seq *seq, uint32_t reserve_tokens,
+		struct kv_seq **out_seq);
 /*
  * Forget tokens from @len on. O(1). Return: 0; -ESTALE when a windowed stream no longer holds the
  * window in front of @len (recompute); -EINVAL when @len exceeds the length.
@@ -161,7 +167,8 @@ int kv_seq_truncate(struct kv_seq *seq, uint32_t len);
 /* Address of the tile that holds @token of the leaf, for writing (KV_LAYOUT_TILE). */
 uint8_t *kv_seq_tile(const struct kv_seq *seq, uint32_t stream, uint32_t token);
 /* Start of a buffer of KV_LAYOUT_LAYER: K (@v false) or V of one layer, [t][kv_head][head_dim]. */
-uint8_t *kv_seq_dense(const struct kv_seq *seq, uint32_t stream, uint32_t layer, bool v);
+uint8_t *kv_seq_dense(const struct kv_seq *seq, uint32_t stream, uint32_t layer,
+		      bool v);
 
 /**
  * kv_seq_pieces - where tokens [first, end) of a stream lie
@@ -170,8 +177,8 @@ uint8_t *kv_seq_dense(const struct kv_seq *seq, uint32_t stream, uint32_t layer,
  * Ascending, without gaps. Return: how many; -ESTALE when a token fell out of the
  * window and is gone.
  */
-int kv_seq_pieces(const struct kv_seq *seq, uint32_t stream, uint32_t first, uint32_t end,
-		  struct attn_piece *out_pieces);
+int kv_seq_pieces(const struct kv_seq *seq, uint32_t stream, uint32_t first,
+		  uint32_t end, struct attn_piece *out_pieces);
 
 /*
  * Walk every invariant: no page in two states, sum of references equals mapped pages,

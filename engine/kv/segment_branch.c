@@ -34,9 +34,9 @@ static int copy_leaf(const struct kv_seq *from, uint32_t start,
 		     uint32_t reserve, struct kv_segment **out_leaf)
 {
 	uint32_t T = from->cache->tile_tokens;
-	uint32_t capacity = (reserve > from->len ? reserve : from->len) - start;
-	struct kv_segment *leaf =
-		kv_segment_alloc(from->cache, start, capacity, from->owner);
+	struct kv_segment *leaf = kv_segment_alloc(
+		from->cache, start, reserve > from->len ? reserve : from->len,
+		from->owner);
 
 	if (!leaf)
 		return -ENOMEM;
@@ -71,8 +71,8 @@ static int compact(struct kv_seq *seq)
 			     leaf_need_bytes(cache, start, seq->reserve_tokens),
 			     0))
 		return -EAGAIN;
-	struct kv_segment *leaf = kv_segment_alloc(
-		cache, start, seq->reserve_tokens - start, seq->owner);
+	struct kv_segment *leaf =
+		kv_segment_alloc(cache, start, seq->reserve_tokens, seq->owner);
 
 	if (!leaf)
 		return -ENOMEM;

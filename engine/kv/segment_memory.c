@@ -11,7 +11,7 @@
 #include "engine/kv/segment_private.h"
 
 struct kv_segment *kv_segment_alloc(struct kv_cache *cache, uint32_t start,
-				    uint32_t capacity, uid_t owner)
+				    uint32_t end, uid_t owner)
 {
 	struct kv_segment *seg = calloc(1, sizeof(*seg));
 
@@ -21,7 +21,7 @@ struct kv_segment *kv_segment_alloc(struct kv_cache *cache, uint32_t start,
 	seg->start = start;
 	seg->owner = owner;
 	LIST_INIT(&seg->views);
-	if (kv_segment_grow(seg, capacity ? capacity : 1)) {
+	if (kv_segment_grow(seg, end > start ? end - start : 1)) {
 		free(seg);
 		return NULL;
 	}

@@ -85,12 +85,14 @@ static int fill_leaf(struct kv_seq *seq, struct prefix_match *match,
 	if (match->len == first)
 		return 0;
 	/* One list of sources: the scratch has room for one more. */
-	if (match->part)
-		rest[nr++] = (struct kv_view){
+	if (match->part) {
+		rest[nr] = (struct kv_view){
 			.seg = match->part,
 			.first = nr ? rest[nr - 1].end : first,
 			.end = match->len,
 		};
+		nr++;
+	}
 	return kv_seq_fill(seq->leaf, rest, nr, NULL, first, match->len);
 }
 
@@ -101,8 +103,8 @@ static int open_leaf(struct kv_seq *seq, const struct kvpool_key *root,
 	uint32_t start = nr_kept ? match->views[nr_kept - 1].end : 0;
 	uint32_t T = cache->tile_tokens;
 
-	seq->leaf = kv_segment_alloc(cache, start, seq->reserve_tokens - start,
-				     seq->owner);
+	seq->leaf =
+		kv_segment_alloc(cache, start, seq->reserve_tokens, seq->owner);
 	if (!seq->leaf)
 		return -ENOMEM;
 	seq->leaf->start_key = start ? cache->match_keys[start / T - 1] : *root;

@@ -161,8 +161,9 @@ static inline uint32_t kv_div_up(uint32_t n, uint32_t d)
 }
 
 /* ---- segment_memory.c: buffers and tiles of one segment ---- */
+/* Room for the ids of tokens [start, end) at first. */
 struct kv_segment *kv_segment_alloc(struct kv_cache *cache, uint32_t start,
-				    uint32_t capacity, uid_t owner);
+				    uint32_t end, uid_t owner);
 void kv_segment_free(struct kv_segment *seg);
 int kv_segment_grow(struct kv_segment *seg,
 		    uint32_t nr_tokens); /* room for ids and keys */

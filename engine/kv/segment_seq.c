@@ -102,6 +102,8 @@ int kv_seq_fill(struct kv_segment *to, const struct kv_view *views,
 	struct kv_cache *cache = to->cache;
 	uint32_t T = cache->tile_tokens;
 
+	if (kv_segment_grow(to, end - to->start))
+		return -ENOMEM;
 	for (uint32_t s = 0; s < cache->nr_streams; s++) {
 		struct kv_seg_stream *st = &to->streams[s];
 		uint32_t from = first, seen = 0;
@@ -249,7 +251,7 @@ static bool has_window(const struct kv_seq *seq, uint32_t s, uint32_t len)
 		     (first < view->need[s] && view->first < view->need[s])))
 			return false;
 	}
-	return leaf->start >= len ||
+	return leaf->start >= len || !leaf->streams[s].first_tile ||
 	       first >= leaf->start + leaf->streams[s].first_tile * T;
 }
 
@@ -283,8 +285,8 @@ static int truncate_chain(struct kv_seq *seq, uint32_t len)
 	       (seq->views[nr].end == start && start < len))
 		nr++;
 	struct kv_view *view = &seq->views[nr];
-	struct kv_segment *leaf = kv_segment_alloc(
-		cache, start, seq->reserve_tokens - start, seq->owner);
+	struct kv_segment *leaf =
+		kv_segment_alloc(cache, start, seq->reserve_tokens, seq->owner);
 
 	if (!leaf)
 		return -ENOMEM;
