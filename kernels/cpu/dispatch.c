@@ -25,6 +25,24 @@ static const struct cpu_kernels kernels_ref = {
 	.exp_sum = exp_sum_ref,
 };
 
+static const struct cpu_kernels kernels_avx2 = {
+	.isa = "avx2",
+	.quantize = quantize_avx2,
+	.linear_q8 = linear_q8_avx2,
+	.linear_f32 = linear_f32_avx2,
+	.rms_norm = rms_norm_avx2,
+	.rope = rope_avx2,
+	.append = append_avx2,
+	.attend = attend_avx2,
+	.merge = merge_avx2,
+	.gate = gate_avx2,
+	.add = add_avx2,
+	.scale = scale_avx2,
+	.softcap = softcap_avx2,
+	.argmax = argmax_avx2,
+	.exp_sum = exp_sum_avx2,
+};
+
 static const struct cpu_kernels kernels_avx512 = {
 	.isa = "avx512",
 	.quantize = quantize_avx512,
@@ -62,7 +80,7 @@ const struct cpu_kernels *cpu_kernels_get(enum cpu_isa isa)
 	case CPU_ISA_REF:
 		return &kernels_ref;
 	case CPU_ISA_AVX2:
-		break;
+		return has_avx2() ? &kernels_avx2 : NULL;
 	case CPU_ISA_AVX512:
 		return has_avx512() ? &kernels_avx512 : NULL;
 	case CPU_NR_ISAS:

@@ -1,48 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layer over float activations, AVX-512. A few groups' weights are
- * expanded to float a piece of K at a time, [groups][inputs][16 rows], and tiles
- * of activation rows run against them; lanes are rows, so every output is the
- * one ascending chain of linear_f32_ref(). Any thread, disjoint groups or rows.
+ * Linear layer over float activations, AVX-512: tiles and expansion of weights
+ * for linear_f32_walk.c. Same bits as linear_f32_ref(). Any thread, disjoint
+ * groups or rows.
  */
 #include <immintrin.h>
 
+#include "kernels/cpu/linear_f32_tile.h"
 #include "kernels/cpu/linear_q8_avx512.h"
-
-enum {
-	/* Inputs and groups expanded at once: 16 KiB stay in the first-level cache. */
-	PIECE_INPUTS = 64,
-	SET_GROUPS = 4,
-	/* Rows by groups of chains at once: 24 accumulators. */
-	TILE_COLS = 6,
-	/* Rows that one expansion serves. */
-	PANEL_ROWS = 48,
-};
-
-/* @nr_inputs links of the chains of one tile. */
-struct f32_run {
-	const float *w; /* [inputs][16] of the first group */
-	size_t w_stride; /* floats from group to group */
-	const float *x; /* the tile's first row, at the piece */
-	size_t x_stride;
-	uint32_t nr_inputs;
-	float *acc; /* [rows][SET_GROUPS][16] */
-};
-
-typedef void (*f32_tile_fn)(const struct f32_run *run);
 
 Q8_INLINE void f32_tile(const int nr_cols, const int nr_groups, const struct f32_run *run)
 {
-	__m512 acc[TILE_COLS][SET_GROUPS];
+	__m512 acc[F32_TILE_COLS][F32_SET_GROUPS];
 
 #pragma GCC unroll 6
 	for (int c = 0; c < nr_cols; c++) {
 #pragma GCC unroll 4
 		for (int g = 0; g < nr_groups; g++)
-			acc[c][g] = _mm512_load_ps(run->acc + (c * SET_GROUPS + g) * 16);
+			acc[c][g] = _mm512_load_ps(run->acc + (c * F32_SET_GROUPS + g) * 16);
 	}
 	for (uint32_t k = 0; k < run->nr_inputs; k++) {
-		__m512 w[SET_GROUPS];
+		__m512 w[F32_SET_GROUPS];
 
 #pragma GCC unroll 4
 		for (int g = 0; g < nr_groups; g++)
@@ -60,7 +38,7 @@ Q8_INLINE void f32_tile(const int nr_cols, const int nr_groups, const struct f32
 	for (int c = 0; c < nr_cols; c++) {
 #pragma GCC unroll 4
 		for (int g = 0; g < nr_groups; g++)
-			_mm512_store_ps(run->acc + (c * SET_GROUPS + g) * 16, acc[c][g]);
+			_mm512_store_ps(run->acc + (c * F32_SET_GROUPS + g) * 16, acc[c][g]);
 	}
 }
 
@@ -83,10 +61,10 @@ F32_INSTANCE(4, 4)
 F32_INSTANCE(5, 4)
 F32_INSTANCE(6, 4)
 
-static const f32_tile_fn tiles_of_one[TILE_COLS] = {
+static const f32_tile_fn tiles_of_one[F32_TILE_COLS] = {
 	f32_tile_1_1, f32_tile_2_1, f32_tile_3_1, f32_tile_4_1, f32_tile_5_1, f32_tile_6_1,
 };
-static const f32_tile_fn tiles_of_four[TILE_COLS] = {
+static const f32_tile_fn tiles_of_four[F32_TILE_COLS] = {
 	f32_tile_1_4, f32_tile_2_4, f32_tile_3_4, f32_tile_4_4, f32_tile_5_4, f32_tile_6_4,
 };
 
@@ -180,84 +158,9 @@ static void expand(enum pack_type type, const struct pack_planes *planes, uint32
 	}
 }
 
-/* ---- the walk ---------------------------------------------------------------- */
-
-struct f32_set {
-	const struct linear_f32_args *args;
-	uint32_t group, nr_groups; /* 1 or SET_GROUPS */
-	uint32_t first_row, nr_rows; /* the panel */
-	_Alignas(64) float w[SET_GROUPS * PIECE_INPUTS * 16];
-	_Alignas(64) float acc[PANEL_ROWS * SET_GROUPS * 16];
-};
-
-static void run_piece(struct f32_set *set, const struct pack_offsets *offsets, uint32_t k)
-{
-	const struct packed_matrix *m = set->args->w;
-	const f32_tile_fn *fns = set->nr_groups == SET_GROUPS ? tiles_of_four : tiles_of_one;
-	uint32_t left = m->nr_cols - k;
-	uint32_t nr = left < PIECE_INPUTS ? left : PIECE_INPUTS;
-	uint32_t nr_tiles = (set->nr_rows + TILE_COLS - 1) / TILE_COLS;
-	struct f32_run run = { set->w, PIECE_INPUTS * 16, NULL, set->args->x_stride, nr, NULL };
-
-	if (m->type == PACK_F32) { /* as it lies */
-		run.w = (const float *)(m->data + set->group * m->group_bytes) + (size_t)k * 16;
-		run.w_stride = m->group_bytes / sizeof(float);
-	} else {
-		for (uint32_t g = 0; g < set->nr_groups; g++) {
-			struct pack_planes planes = pack_planes_at(m, offsets, set->group + g);
-
-			expand(m->type, &planes, k, nr, set->w + (size_t)g * PIECE_INPUTS * 16);
-		}
-	}
-	for (uint32_t t = 0; t < nr_tiles; t++) {
-		uint32_t from = set->nr_rows * t / nr_tiles;
-		uint32_t to = set->nr_rows * (t + 1) / nr_tiles;
-
-		run.x = set->args->x + (size_t)(set->first_row + from) * run.x_stride + k;
-		run.acc = set->acc + (size_t)from * SET_GROUPS * 16;
-		fns[to - from - 1](&run);
-	}
-}
-
-static void store_set(const struct f32_set *set)
-{
-	const struct linear_f32_args *args = set->args;
-
-	for (uint32_t i = 0; i < set->nr_rows; i++) {
-		for (uint32_t g = 0; g < set->nr_groups; g++) {
-			uint32_t n = (set->group + g) * PACK_ROWS;
-			uint32_t left = args->w->nr_rows - n;
-			__mmask16 lanes = left < PACK_ROWS ? (__mmask16)((1u << left) - 1) :
-							     (__mmask16)0xffff;
-			float *y = args->y + (size_t)(set->first_row + i) * args->y_stride + n;
-			__m512 acc = _mm512_load_ps(set->acc + (i * SET_GROUPS + g) * 16);
-
-			if (args->accumulate)
-				acc = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), acc);
-			_mm512_mask_storeu_ps(y, lanes, acc);
-		}
-	}
-}
-
 void linear_f32_avx512(const struct linear_f32_args *args)
 {
-	struct pack_offsets offsets;
-	struct f32_set set; /* large: only what is used is set */
+	static const struct f32_linear linear = { tiles_of_one, tiles_of_four, expand };
 
-	set.args = args;
-	pack_offsets_get(pack_format_get(args->w->type), args->w->nr_cols, &offsets);
-	for (uint32_t row = 0; row < args->nr_rows; row += PANEL_ROWS) {
-		uint32_t left = args->nr_rows - row;
-
-		set.first_row = row;
-		set.nr_rows = left < PANEL_ROWS ? left : PANEL_ROWS;
-		for (uint32_t g = args->first_group; g < args->end_group; g += set.nr_groups) {
-			set.group = g;
-			set.nr_groups = args->end_group - g < SET_GROUPS ? 1 : SET_GROUPS;
-			memset(set.acc, 0, set.nr_rows * SET_GROUPS * 16 * sizeof(float));
-			for (uint32_t k = 0; k < args->w->nr_cols; k += PIECE_INPUTS)
-				run_piece(&set, &offsets, k);
-			store_set(&set);
-		}
-	}
+	linear_f32_walk(args, &linear);
 }
