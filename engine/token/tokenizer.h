@@ -32,7 +32,10 @@ enum {
 enum tokenizer_flags {
 	/* Control tokens written out in the text become their ids (templates). */
 	TOKENIZE_PARSE_SPECIAL = 1u << 0,
-	/* Put BOS before and EOS behind, where the file asks for them. */
+	/*
+	 * Put BOS before and EOS behind, where the file asks for them and the
+	 * text's own ids do not begin or end with them already.
+	 */
 	TOKENIZE_ADD_SPECIAL = 1u << 1,
 };
 
@@ -57,7 +60,13 @@ void tokenizer_destroy(struct tokenizer *tok); /* NULL is fine */
  * @out_ids: [out] malloc'ed, the caller frees; NULL when there are none.
  * @out_nr: [out] how many.
  *
- * Linear in @len but for a logarithm. Return: 0, -ENOMEM, or -EFBIG beyond 2^31 - 1 bytes.
+ * User-defined tokens are found in any text, control tokens only with
+ * TOKENIZE_PARSE_SPECIAL: the longest at each place, from left to right. Text
+ * never becomes a control token otherwise. Bytes that are not UTF-8: see bpe.h
+ * and spm.h; byte-level BPE drops bytes its vocabulary has no token for.
+ *
+ * Linear in @len but for a logarithm. Return: 0, -ENOMEM, or -EFBIG beyond
+ * 2^31 - 1 bytes, for SPM counted with each space as three.
  */
 int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len,
 		     unsigned int flags, int32_t **out_ids, size_t *out_nr);
@@ -65,17 +74,20 @@ int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len,
 /**
  * tokenizer_piece - the bytes one token stands for in running text
  * @id: a token id; out of range gives an empty piece.
- * @special: whether control tokens give their text (else they are empty).
+ * @special: whether control tokens and the unknown token give their text (else
+ *	they are empty).
  * @out_len: [out] bytes, which need not be whole UTF-8 characters.
  *
  * Return: a pointer into the tokenizer. The leading space that SPM adds is the
- * caller's to strip, where tokenizer_adds_space() says so and the token is the first.
+ * caller's to strip, where tokenizer_adds_space() says so and the token is the
+ * first.
  */
 const char *tokenizer_piece(const struct tokenizer *tok, int32_t id,
 			    bool special, size_t *out_len);
 
 /**
- * tokenizer_decode - text of a run of tokens, malloc'ed, NUL-terminated beyond @out_len
+ * tokenizer_decode - text of a run of tokens
+ * @out_text: [out] their pieces in a row, malloc'ed; a NUL follows @out_len bytes.
  *
  * Return: 0, -ENOMEM, -EINVAL for an id out of range.
  */
@@ -83,9 +95,10 @@ int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t nr,
 		     bool special, char **out_text, size_t *out_len);
 
 uint32_t tokenizer_nr_tokens(const struct tokenizer *tok);
+/* TOKEN_UNKNOWN for an id out of range. */
 enum token_type tokenizer_type(const struct tokenizer *tok, int32_t id);
-int32_t
-tokenizer_bos(const struct tokenizer *tok); /* TOKEN_NONE when there is none */
+/* TOKEN_NONE when there is none. */
+int32_t tokenizer_bos(const struct tokenizer *tok);
 int32_t tokenizer_eos(const struct tokenizer *tok);
 bool tokenizer_adds_bos(const struct tokenizer *tok);
 bool tokenizer_adds_space(const struct tokenizer *tok);

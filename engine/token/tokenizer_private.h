@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of the tokenizer, shared by tokenizer.c (use) and tokenizer_load.c
- * (building from a file's metadata). No one else includes it.
+ * Inside of the tokenizer, shared by tokenizer.c (use), tokenizer_load.c
+ * (building from a file's metadata) and tokenizer_tables.c. No one else includes it.
  */
 #ifndef TARN_ENGINE_TOKEN_TOKENIZER_PRIVATE_H
 #define TARN_ENGINE_TOKEN_TOKENIZER_PRIVATE_H
@@ -46,5 +46,12 @@ enum {
  */
 int spm_escape(const char *text, size_t len, bool prefix, char **out,
 	       size_t *out_len);
+
+/*
+ * Fill @tok->pieces and @tok->special from its vocabulary, whose types are
+ * final. Byte-level BPE is told by @tok->pretok. Return: 0, -ENOMEM, -EFBIG.
+ */
+int tokenizer_build_pieces(struct tokenizer *tok);
+int tokenizer_build_special(struct tokenizer *tok);
 
 #endif /* TARN_ENGINE_TOKEN_TOKENIZER_PRIVATE_H */
