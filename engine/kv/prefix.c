@@ -232,6 +232,26 @@ bool prefix_was_evicted(const struct prefix_index *index,
 	return index->ghosts[word & (PREFIX_NR_GHOSTS - 1)] == word;
 }
 
+static bool has_tile(const struct kv_segment *seg, uint32_t stream,
+		     uint32_t tile)
+{
+	return tile >= seg->streams[stream].first_tile &&
+	       tile < seg->streams[stream].end_tile;
+}
+
+/* Tiles may go by themselves; windowed streams are looked at when the match is cut. */
+static bool is_usable(const struct prefix_entry *entry)
+{
+	const struct kv_cache *cache = entry->seg->cache;
+
+	for (uint32_t s = 0; s < cache->nr_streams; s++) {
+		if (!kv_is_windowed(cache, s) &&
+		    !has_tile(entry->seg, s, entry->tile))
+			return false;
+	}
+	return true;
+}
+
 static const int32_t *tile_tokens(const struct prefix_entry *entry)
 {
 	return entry->seg->tokens +
@@ -264,6 +284,7 @@ const struct prefix_entry *prefix_find_tile(const struct prefix_index *index,
 
 		/* The ids are compared too: a wrong hit would be somebody else's text. */
 		if (!key_equal(&seg->keys[entry->tile], end_key) ||
+		    !is_usable(entry) ||
 		    memcmp(tile_tokens(entry), tokens,
 			   seg->cache->tile_tokens * sizeof(*tokens)))
 			continue;
@@ -302,7 +323,7 @@ const struct prefix_entry *prefix_find_part(const struct prefix_index *index,
 
 	*out_len = 0;
 	for (; entry; entry = entry->start_next) {
-		if (!key_equal(start_key(entry), key))
+		if (!key_equal(start_key(entry), key) || !is_usable(entry))
 			continue;
 		uint32_t len = common_start(entry, tokens, nr);
 
@@ -313,13 +334,6 @@ const struct prefix_entry *prefix_find_part(const struct prefix_index *index,
 		}
 	}
 	return best;
-}
-
-static bool has_tile(const struct kv_segment *seg, uint32_t stream,
-		     uint32_t tile)
-{
-	return tile >= seg->streams[stream].first_tile &&
-	       tile < seg->streams[stream].end_tile;
 }
 
 static bool is_tile_covered(const struct prefix_index *index,

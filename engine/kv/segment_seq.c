@@ -262,8 +262,18 @@ static void truncate_leaf(struct kv_seq *seq, uint32_t len)
 	uint32_t used = kv_div_up(len - leaf->start, seq->cache->tile_tokens);
 
 	leaf->nr_tokens = len - leaf->start;
-	for (uint32_t s = 0; s < seq->cache->nr_streams; s++)
-		kv_segment_trim(leaf, s, leaf->streams[s].first_tile, used + 1);
+	for (uint32_t s = 0; s < seq->cache->nr_streams; s++) {
+		struct kv_seg_stream *st = &leaf->streams[s];
+		uint32_t next = leaf->nr_tokens / seq->cache->tile_tokens;
+
+		kv_segment_trim(leaf, s, st->first_tile, used + 1);
+		if (st->first_tile <= next)
+			continue;
+		/* The next row sees nothing of what is gone: start again at its tile. */
+		kv_segment_trim(leaf, s, st->first_tile, st->first_tile);
+		st->first_tile = next;
+		st->end_tile = next;
+	}
 }
 
 /* The chain ends at @len now: a new leaf behind the last whole tile, with the tokens past it. */

@@ -14,7 +14,8 @@ enum { T = 16, MAX_TOKENS = 4096, TILE_BYTES = 4096 };
 
 static const struct kvpool_key salt_a = { { 1 } }, salt_b = { { 2 } };
 
-FIXTURE(segment) {
+FIXTURE(segment)
+{
 	struct kvpool *pool;
 	struct kv_cache *cache;
 	int32_t tokens[MAX_TOKENS + 64];
@@ -23,15 +24,17 @@ FIXTURE(segment) {
 	enum kv_miss miss;
 };
 
-FIXTURE_VARIANT(segment) {
+FIXTURE_VARIANT(segment)
+{
 	uint32_t window; /* of a second stream; 0: one stream */
 	uint32_t limit_tiles;
 };
 
-FIXTURE_VARIANT_ADD(segment, one_stream) { .limit_tiles = 512 };
-FIXTURE_VARIANT_ADD(segment, two_streams) { .window = 64, .limit_tiles = 512 };
+FIXTURE_VARIANT_ADD(segment, one_stream){ .limit_tiles = 512 };
+FIXTURE_VARIANT_ADD(segment, two_streams){ .window = 64, .limit_tiles = 512 };
 
-static struct kv_cache_options make_options(struct kvpool *pool, uint32_t window)
+static struct kv_cache_options make_options(struct kvpool *pool,
+					    uint32_t window)
 {
 	return (struct kv_cache_options){
 		.pool = pool,
@@ -57,7 +60,8 @@ FIXTURE_SETUP(segment)
 		.spare_limit_bytes = 64 * TILE_BYTES,
 	};
 	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));
-	struct kv_cache_options options = make_options(self->pool, variant->window);
+	struct kv_cache_options options =
+		make_options(self->pool, variant->window);
 
 	ASSERT_EQ(0, kv_cache_create(&options, &self->cache));
 	for (uint32_t i = 0; i < MAX_TOKENS + 64; i++)
@@ -72,18 +76,21 @@ FIXTURE_TEARDOWN(segment)
 }
 
 /* Open with a prompt of @nr tokens and compute what was not matched. */
-static struct kv_seq *open_ok(struct fixture_segment *self, uint32_t nr, uint32_t reserve)
+static struct kv_seq *open_ok(struct fixture_segment *self, uint32_t nr,
+			      uint32_t reserve)
 {
 	struct kv_seq *seq = NULL;
 
 	self->matched = UINT32_MAX;
-	ASSERT_EQ(0, kv_seq_open(self->cache, self->tokens, nr, reserve, &salt_a, 1000, &seq,
-				 &self->matched, &self->miss));
+	ASSERT_EQ(0,
+		  kv_seq_open(self->cache, self->tokens, nr, reserve, &salt_a,
+			      1000, &seq, &self->matched, &self->miss));
 	return seq;
 }
 
 /* Bring a sequence to @len tokens in steps of at most @step. */
-static void grow_ok(struct fixture_segment *self, struct kv_seq *seq, uint32_t len, uint32_t step)
+static void grow_ok(struct fixture_segment *self, struct kv_seq *seq,
+		    uint32_t len, uint32_t step)
 {
 	for (uint32_t at = kv_seq_len(seq); at < len; at = kv_seq_len(seq)) {
 		uint32_t nr = len - at < step ? len - at : step;

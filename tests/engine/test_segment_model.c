@@ -39,7 +39,8 @@ struct model_seq {
 	uint32_t safe_len; /* truncating to this and beyond keeps every window */
 };
 
-FIXTURE(model) {
+FIXTURE(model)
+{
 	struct kvpool *pool;
 	struct kv_cache *cache;
 	struct kit_random random;
@@ -56,56 +57,67 @@ FIXTURE(model) {
 	const char *last_op;
 };
 
-FIXTURE_VARIANT(model) {
+FIXTURE_VARIANT(model)
+{
 	uint32_t tile_tokens;
 	uint32_t windows[2]; /* of streams; the second stream is there if not 0 */
 	uint32_t limit_tiles;
 	uint32_t spare_tiles;
 	uint32_t share; /* of all operations, in parts of 16 */
-	uint32_t check_stride;
 	enum kv_layout_kind layout;
 	bool no_prefix_cache;
 	uint32_t fail_one_in; /* system calls of the pool fail; 0: never */
 };
 
-/* The first two check all invariants after each operation. */
-FIXTURE_VARIANT_ADD(model, every_step) {
-	.tile_tokens = 16, .limit_tiles = 60, .spare_tiles = 16, .share = 1, .check_stride = 1
+FIXTURE_VARIANT_ADD(model, one_stream){
+	.tile_tokens = 16,
+	.limit_tiles = 60,
+	.spare_tiles = 30,
+	.share = 5,
 };
-FIXTURE_VARIANT_ADD(model, every_step_two_streams) {
-	.tile_tokens = 16, .windows = { 0, 40 }, .limit_tiles = 120, .spare_tiles = 16, .share = 1,
-	.check_stride = 1
+FIXTURE_VARIANT_ADD(model, two_streams){
+	.tile_tokens = 16,
+	.windows = { 0, 40 },
+	.limit_tiles = 120,
+	.spare_tiles = 30,
+	.share = 4,
 };
-FIXTURE_VARIANT_ADD(model, one_stream) {
-	.tile_tokens = 16, .limit_tiles = 60, .spare_tiles = 30, .share = 4, .check_stride = 16
+FIXTURE_VARIANT_ADD(model, window_alone){
+	.tile_tokens = 32,
+	.windows = { 64 },
+	.limit_tiles = 30,
+	.spare_tiles = 8,
+	.share = 1,
 };
-FIXTURE_VARIANT_ADD(model, two_streams) {
-	.tile_tokens = 16, .windows = { 0, 40 }, .limit_tiles = 120, .spare_tiles = 30, .share = 3,
-	.check_stride = 16
+FIXTURE_VARIANT_ADD(model, narrow_window){
+	.tile_tokens = 32,
+	.windows = { 0, 1 },
+	.limit_tiles = 60,
+	.spare_tiles = 8,
+	.share = 1,
 };
-FIXTURE_VARIANT_ADD(model, window_alone) {
-	.tile_tokens = 32, .windows = { 64 }, .limit_tiles = 30, .spare_tiles = 8, .share = 1,
-	.check_stride = 16
+FIXTURE_VARIANT_ADD(model, roomy){
+	.tile_tokens = 16,
+	.limit_tiles = 20000,
+	.spare_tiles = 64,
+	.share = 2,
 };
-FIXTURE_VARIANT_ADD(model, narrow_window) {
-	.tile_tokens = 32, .windows = { 0, 1 }, .limit_tiles = 60, .spare_tiles = 8, .share = 1,
-	.check_stride = 16
-};
-FIXTURE_VARIANT_ADD(model, roomy) {
-	.tile_tokens = 16, .limit_tiles = 20000, .spare_tiles = 64, .share = 2, .check_stride = 64
-};
-FIXTURE_VARIANT_ADD(model, no_prefix_cache) {
-	.tile_tokens = 64, .windows = { 0, 100 }, .limit_tiles = 40, .share = 1, .check_stride = 16,
-	.no_prefix_cache = true
-};
-FIXTURE_VARIANT_ADD(model, dense_layout) {
-	.tile_tokens = 16, .limit_tiles = 200, .spare_tiles = 16, .share = 1, .check_stride = 16,
-	.layout = KV_LAYOUT_LAYER
-};
-FIXTURE_VARIANT_ADD(model, failing_system) {
-	.tile_tokens = 16, .windows = { 0, 40 }, .limit_tiles = 120, .spare_tiles = 16, .share = 1,
-	.check_stride = 4, .fail_one_in = 20
-};
+FIXTURE_VARIANT_ADD(model, no_prefix_cache){ .tile_tokens = 64,
+					     .windows = { 0, 100 },
+					     .limit_tiles = 40,
+					     .share = 1,
+					     .no_prefix_cache = true };
+FIXTURE_VARIANT_ADD(model, dense_layout){ .tile_tokens = 16,
+					  .limit_tiles = 20,
+					  .spare_tiles = 4,
+					  .share = 1,
+					  .layout = KV_LAYOUT_LAYER };
+FIXTURE_VARIANT_ADD(model, failing_system){ .tile_tokens = 16,
+					    .windows = { 0, 40 },
+					    .limit_tiles = 120,
+					    .spare_tiles = 16,
+					    .share = 1,
+					    .fail_one_in = 20 };
 
 /* ---- a system that fails now and then ------------------------------------------------------- */
 
@@ -118,7 +130,8 @@ static struct {
 
 static bool fails_now(void)
 {
-	return faults.is_on && faults.one_in && !kit_below(&faults.random, faults.one_in);
+	return faults.is_on && faults.one_in &&
+	       !kit_below(&faults.random, faults.one_in);
 }
 
 static int failing_fallocate(int fd, int mode, off_t offset, off_t len)
@@ -141,7 +154,8 @@ static int failing_memfd_create(const char *name, unsigned int flags)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static void start_round(struct fixture_model *self, const struct variant_model *variant)
+static void start_round(struct fixture_model *self,
+			const struct variant_model *variant)
 {
 	struct kvpool_options pool_options = {
 		.backend = KVPOOL_BACKEND_MEMFD,
@@ -171,11 +185,14 @@ static void start_round(struct fixture_model *self, const struct variant_model *
 	ASSERT_EQ(0, kv_cache_create(&options, &self->cache));
 	for (uint32_t d = 0; d < NR_DOCS; d++) {
 		/* Pairs of documents part somewhere in the middle. */
-		uint32_t same = d % 2 ? kit_below(&self->random, MAX_TOKENS) : 0;
+		uint32_t same = d % 2 ? kit_below(&self->random, MAX_TOKENS) :
+					0;
 
 		for (uint32_t i = 0; i < MAX_TOKENS; i++)
-			self->docs[d][i] = i < same ? self->docs[d - 1][i] :
-						      (int32_t)kit_below(&self->random, 1000);
+			self->docs[d][i] =
+				i < same ?
+					self->docs[d - 1][i] :
+					(int32_t)kit_below(&self->random, 1000);
 	}
 	self->nr_sealed = 0;
 	self->knows_all = variant->limit_tiles >= 10000;
@@ -228,7 +245,8 @@ FIXTURE_TEARDOWN(model)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-static void fill(struct fixture_model *self, struct model_seq *m, uint32_t first, uint32_t end)
+static void fill(struct fixture_model *self, struct model_seq *m,
+		 uint32_t first, uint32_t end)
 {
 	kit_history(m->text.tokens, first, end, m->hashes);
 	if (kv_cache_layout(self->cache, 0)->v_offset_bytes) {
@@ -239,11 +257,14 @@ static void fill(struct fixture_model *self, struct model_seq *m, uint32_t first
 
 	for (uint32_t t = first; t < end; t++) {
 		for (uint32_t i = 0; i < 2 * 2; i++) {
-			uint16_t *row = (uint16_t *)kv_seq_dense(m->seq, 0, i / 2, i % 2) +
-					(size_t)t * l->nr_kv_heads * l->head_dim;
+			uint16_t *row =
+				(uint16_t *)kv_seq_dense(m->seq, 0, i / 2,
+							 i % 2) +
+				(size_t)t * l->nr_kv_heads * l->head_dim;
 
 			for (uint32_t d = 0; d < l->head_dim; d++)
-				row[d] = kit_value(m->hashes[t], i / 2, 0, i % 2, d);
+				row[d] = kit_value(m->hashes[t], i / 2, 0,
+						   i % 2, d);
 		}
 	}
 }
@@ -255,11 +276,13 @@ static bool verify_dense(struct fixture_model *self, const struct model_seq *m)
 	for (uint32_t t = 0; t < m->text.len; t++) {
 		for (uint32_t i = 0; i < 2 * 2; i++) {
 			const uint16_t *row =
-				(const uint16_t *)kv_seq_dense(m->seq, 0, i / 2, i % 2) +
+				(const uint16_t *)kv_seq_dense(m->seq, 0, i / 2,
+							       i % 2) +
 				(size_t)t * l->nr_kv_heads * l->head_dim;
 
 			for (uint32_t d = 0; d < l->head_dim; d++) {
-				if (row[d] != kit_value(m->hashes[t], i / 2, 0, i % 2, d))
+				if (row[d] !=
+				    kit_value(m->hashes[t], i / 2, 0, i % 2, d))
 					return false;
 			}
 		}
@@ -273,7 +296,8 @@ static void verify(struct fixture_model *self, const struct model_seq *m)
 
 	ASSERT_EQ(m->text.len, kv_seq_len(m->seq));
 	ASSERT_TRUE(is_dense ? verify_dense(self, m) :
-			       kit_verify(self->cache, m->seq, m->hashes)) {
+			       kit_verify(self->cache, m->seq, m->hashes))
+	{
 		TH_LOG("sequence %d, operation %llu: %s", (int)(m - self->seqs),
 		       (unsigned long long)self->nr_ops, self->last_op);
 	}
@@ -288,7 +312,8 @@ static void note_sealed(struct fixture_model *self, const struct history *text)
 }
 
 /* The longest start of @text that anything sealed with its salt has, one token left over. */
-static uint32_t expected_match(const struct fixture_model *self, const struct history *text)
+static uint32_t expected_match(const struct fixture_model *self,
+			       const struct history *text)
 {
 	uint32_t best = 0;
 
@@ -298,7 +323,8 @@ static uint32_t expected_match(const struct fixture_model *self, const struct hi
 
 		if (old->salt != text->salt)
 			continue;
-		while (len + 1 < text->len && len < old->len && old->tokens[len] == text->tokens[len])
+		while (len + 1 < text->len && len < old->len &&
+		       old->tokens[len] == text->tokens[len])
 			len++;
 		best = len > best ? len : best;
 	}
@@ -331,13 +357,15 @@ static void op_open(struct fixture_model *self)
 
 	make_prompt(self, &m->text);
 	salt.bytes[0] = (uint8_t)m->text.salt;
-	m->reserve = m->text.len + kit_below(&self->random, MAX_TOKENS - m->text.len + 1);
-	int err = kv_seq_open(self->cache, m->text.tokens, m->text.len, m->reserve, &salt, 0,
-			      &m->seq, &matched, &miss);
+	m->reserve = m->text.len +
+		     kit_below(&self->random, MAX_TOKENS - m->text.len + 1);
+	int err = kv_seq_open(self->cache, m->text.tokens, m->text.len,
+			      m->reserve, &salt, 0, &m->seq, &matched, &miss);
 
 	if (err) {
 		self->nr_refused++;
-		ASSERT_TRUE(err == -EAGAIN || err == -ENOSPC || self->may_lack_memory);
+		ASSERT_TRUE(err == -EAGAIN || err == -ENOSPC ||
+			    self->may_lack_memory);
 		/* Alone, only what is beyond the limit for ever is refused. */
 		if (!self->may_lack_memory && !self->nr_seqs)
 			ASSERT_EQ(-ENOSPC, err);
@@ -346,7 +374,9 @@ static void op_open(struct fixture_model *self)
 	ASSERT_TRUE(matched < m->text.len);
 	if (self->knows_all) {
 		ASSERT_EQ(expected_match(self, &m->text), matched);
-		EXPECT_EQ(matched + 1 == m->text.len ? KV_MISS_NONE : KV_MISS_NEVER, miss);
+		EXPECT_EQ(matched + 1 == m->text.len ? KV_MISS_NONE :
+						       KV_MISS_NEVER,
+			  miss);
 	}
 	uint32_t len = m->text.len;
 
@@ -374,13 +404,18 @@ static void op_open(struct fixture_model *self)
 		if (!kit_below(&self->random, 16))
 			return;
 	}
-	if (kit_below(&self->random, 4) && !kv_seq_seal(m->seq))
-		note_sealed(self, &m->text);
+	if (kit_below(&self->random, 4)) {
+		if (!kv_seq_seal(m->seq))
+			note_sealed(self, &m->text);
+		m->safe_len = m->text.len;
+	}
 }
 
 static void op_append(struct fixture_model *self, struct model_seq *m)
 {
-	uint32_t nr = kit_below(&self->random, 4) ? 1 : 1 + kit_below(&self->random, 48);
+	uint32_t nr = kit_below(&self->random, 4) ?
+			      1 :
+			      1 + kit_below(&self->random, 48);
 	uint32_t len = m->text.len;
 	int32_t tokens[48];
 
@@ -409,14 +444,18 @@ static void op_append(struct fixture_model *self, struct model_seq *m)
 static void op_fork(struct fixture_model *self, struct model_seq *m)
 {
 	struct model_seq *child = &self->seqs[self->nr_seqs];
-	uint32_t reserve = m->text.len + kit_below(&self->random, MAX_TOKENS - m->text.len + 1);
+	uint32_t reserve =
+		m->text.len +
+		kit_below(&self->random, MAX_TOKENS - m->text.len + 1);
 	int err = kv_seq_fork(m->seq, reserve, &child->seq);
 
 	m->safe_len = m->text.len;
 	if (err) {
 		self->nr_refused++;
-		ASSERT_TRUE(err == -EAGAIN || err == -ENOSPC || self->may_lack_memory);
-		self->knows_all = false; /* it may have been sealed all the same */
+		ASSERT_TRUE(err == -EAGAIN || err == -ENOSPC ||
+			    self->may_lack_memory);
+		self->knows_all =
+			false; /* it may have been sealed all the same */
 	} else {
 		child->text = m->text;
 		memcpy(child->hashes, m->hashes, sizeof(m->hashes));
@@ -441,7 +480,8 @@ static void op_truncate(struct fixture_model *self, struct model_seq *m)
 
 	if (err) {
 		self->nr_refused++;
-		ASSERT_TRUE(err == -ESTALE || err == -EAGAIN || self->may_lack_memory);
+		ASSERT_TRUE(err == -ESTALE || err == -EAGAIN ||
+			    self->may_lack_memory);
 		if (err == -ESTALE)
 			ASSERT_TRUE(len < m->safe_len);
 	} else {
@@ -460,7 +500,8 @@ static void op_close(struct fixture_model *self, struct model_seq *m)
 	*m = self->seqs[--self->nr_seqs];
 }
 
-static void op_prepare_and_count(struct fixture_model *self, struct model_seq *m,
+static void op_prepare_and_count(struct fixture_model *self,
+				 struct model_seq *m,
 				 const struct variant_model *variant)
 {
 	struct kv_cache_stat stat;
@@ -479,18 +520,23 @@ static void op_prepare_and_count(struct fixture_model *self, struct model_seq *m
 		if (variant->windows[1])
 			most += (variant->windows[1] + 48 + T - 1) / T + 1;
 	}
-	EXPECT_TRUE(stat.used_bytes <= most * PAGE) {
-		TH_LOG("%llu bytes for %llu tiles", (unsigned long long)stat.used_bytes,
+	EXPECT_TRUE(stat.used_bytes <= most * PAGE)
+	{
+		TH_LOG("%llu bytes for %llu tiles",
+		       (unsigned long long)stat.used_bytes,
 		       (unsigned long long)most);
 	}
 	EXPECT_TRUE(stat.ahead_bytes <= 2 * self->nr_seqs * (uint64_t)PAGE);
 }
 
-static void one_operation(struct fixture_model *self, const struct variant_model *variant)
+static void one_operation(struct fixture_model *self,
+			  const struct variant_model *variant)
 {
 	uint32_t what = kit_below(&self->random, 100);
-	struct model_seq *m = self->nr_seqs ? &self->seqs[kit_below(&self->random, self->nr_seqs)] :
-					      NULL;
+	struct model_seq *m =
+		self->nr_seqs ?
+			&self->seqs[kit_below(&self->random, self->nr_seqs)] :
+			NULL;
 
 	if (!m || (what < 6 && self->nr_seqs < MAX_SEQS)) {
 		self->last_op = "open";
@@ -500,7 +546,8 @@ static void one_operation(struct fixture_model *self, const struct variant_model
 		op_append(self, m);
 	} else if (what < 69) {
 		self->last_op = "seal";
-		if (!kv_seq_seal(m->seq) && m->text.len && variant->layout == KV_LAYOUT_TILE)
+		if (!kv_seq_seal(m->seq) && m->text.len &&
+		    variant->layout == KV_LAYOUT_TILE)
 			note_sealed(self, &m->text);
 		m->safe_len = m->text.len;
 		verify(self, m);
@@ -517,14 +564,16 @@ static void one_operation(struct fixture_model *self, const struct variant_model
 	} else if (what < 99) {
 		op_prepare_and_count(self, m, variant);
 	} else {
-		kvpool_trim(self->pool, PAGE * (uint64_t)kit_below(&self->random, 20));
+		kvpool_trim(self->pool,
+			    PAGE * (uint64_t)kit_below(&self->random, 20));
 	}
 }
 
 TEST_F_TIMEOUT(model, agrees_after_every_operation, 150)
 {
 	const char *env = getenv("TARN_TEST_OPS");
-	uint64_t nr_ops = (env ? strtoull(env, NULL, 0) : DEFAULT_OPS) * variant->share / 16;
+	uint64_t nr_ops = (env ? strtoull(env, NULL, 0) : DEFAULT_OPS) *
+			  variant->share / 16;
 
 	TH_LOG("seed %llu, %llu operations", (unsigned long long)self->seed,
 	       (unsigned long long)nr_ops);
@@ -532,26 +581,32 @@ TEST_F_TIMEOUT(model, agrees_after_every_operation, 150)
 		start_round(self, variant);
 		for (uint32_t i = 0; i < OPS_PER_ROUND; i++) {
 			one_operation(self, variant);
-			if (++self->nr_ops % variant->check_stride == 0) {
-				ASSERT_TRUE(kit_check(self->cache)) {
-					TH_LOG("after operation %llu",
-					       (unsigned long long)self->nr_ops);
-				}
+			self->nr_ops++;
+			ASSERT_TRUE(kit_check(self->cache))
+			{
+				TH_LOG("after operation %llu: %s",
+				       (unsigned long long)self->nr_ops,
+				       self->last_op);
 			}
 			if (self->nr_seqs && self->nr_ops % 8 == 0)
-				verify(self, &self->seqs[kit_below(&self->random, self->nr_seqs)]);
+				verify(self,
+				       &self->seqs[kit_below(&self->random,
+							     self->nr_seqs)]);
 		}
 		end_round(self);
 	}
 	TH_LOG("%llu matches, %llu refusals, %llu evictions, %llu windows gone",
-	       (unsigned long long)self->nr_matches, (unsigned long long)self->nr_refused,
-	       (unsigned long long)self->nr_evictions, (unsigned long long)self->nr_windows_gone);
+	       (unsigned long long)self->nr_matches,
+	       (unsigned long long)self->nr_refused,
+	       (unsigned long long)self->nr_evictions,
+	       (unsigned long long)self->nr_windows_gone);
 	/* A test that never came near the limit would show nothing. */
 	if (!variant->no_prefix_cache && nr_ops >= 20000)
 		EXPECT_TRUE(self->nr_matches > 0);
 	if (variant->limit_tiles < 1000 && nr_ops >= 20000)
 		EXPECT_TRUE(self->nr_refused > 0);
-	if (variant->limit_tiles < 1000 && !variant->no_prefix_cache && nr_ops >= 20000)
+	if (variant->limit_tiles < 1000 && !variant->no_prefix_cache &&
+	    nr_ops >= 20000)
 		EXPECT_TRUE(self->nr_evictions > 0);
 }
 
