@@ -53,9 +53,10 @@ CC := gcc
 endif
 AR := ar
 PKG_CONFIG ?= pkg-config
-PKGS := libevent jansson libpcre2-8 libcurl libcrypto liburcu
+PKGS := libevent jansson libpcre2-8 libcurl libcrypto liburcu libedit
 
-PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
+# libedit's folder holds a copy of readline.h, which nobody here wants; <histedit.h> needs no flag.
+PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(filter-out libedit,$(PKGS)) 2>/dev/null)
 PKG_LIBS := $(shell for p in $(PKGS); do $(PKG_CONFIG) --libs $$p 2>/dev/null; done)
 
 OPT ?= $(if $(SAN),-O1,-O2)
