@@ -10,6 +10,12 @@
 
 #include "engine/kv/segment_private.h"
 
+/* The reservation, or what it has grown to beyond it. */
+static uint32_t most_tokens(const struct kv_seq *seq)
+{
+	return seq->reserve_tokens > seq->len ? seq->reserve_tokens : seq->len;
+}
+
 static uint64_t leaf_need_bytes(const struct kv_cache *cache, uint32_t start,
 				uint32_t reserve)
 {
@@ -67,9 +73,8 @@ static int compact(struct kv_seq *seq)
 		 T = cache->tile_tokens;
 
 	/* Old and new memory at once, so that a failure leaves the sequence as it is. */
-	if (!kv_cache_admits(cache,
-			     leaf_need_bytes(cache, start, seq->reserve_tokens),
-			     0))
+	if (!kv_cache_admits(
+		    cache, leaf_need_bytes(cache, start, most_tokens(seq)), 0))
 		return -EAGAIN;
 	struct kv_segment *leaf =
 		kv_segment_alloc(cache, start, seq->reserve_tokens, seq->owner);
@@ -140,7 +145,7 @@ static int seal_leaf(struct kv_seq *seq)
 	kv_seq_account(seq);
 	/* Old tiles stay (the last one until it is copied); the promise is the new leaf's. */
 	if (!kv_cache_admits(cache,
-			     leaf_need_bytes(cache, start, seq->reserve_tokens),
+			     leaf_need_bytes(cache, start, most_tokens(seq)),
 			     seq->promised_bytes))
 		return -EAGAIN;
 	err = copy_leaf(seq, start, seq->reserve_tokens, &leaf);

@@ -148,7 +148,7 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 	int err = kv_segment_open_bufs(seg, stream);
 
 	if (err)
-		return err;
+		return -ENOSPC;
 	byte_range(cache, stream, st->end_tile, end_tile, &first, &end);
 	for (uint32_t i = 0; first < end && i < cache->nr_bufs[stream]; i++) {
 		err = kv_make_room(cache, end - first);
@@ -162,7 +162,7 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 			continue;
 		while (i--)
 			kvpool_buf_release(st->bufs[i], first, end - first);
-		return err;
+		return -ENOSPC;
 	}
 	st->end_tile = end_tile;
 	return 0;

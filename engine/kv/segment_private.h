@@ -168,7 +168,7 @@ void kv_segment_free(struct kv_segment *seg);
 int kv_segment_grow(struct kv_segment *seg,
 		    uint32_t nr_tokens); /* room for ids and keys */
 int kv_segment_open_bufs(struct kv_segment *seg, uint32_t stream);
-/* Commit up to @end_tile, evicting as needed. -ENOSPC, -ENOMEM: as before. */
+/* Commit up to @end_tile, evicting as needed. -ENOSPC, whatever ran out: as before. */
 int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 		      uint32_t end_tile);
 /* Give tiles back outside [first_tile, end_tile). */

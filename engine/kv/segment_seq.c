@@ -188,7 +188,7 @@ static int commit_to(struct kv_seq *seq, uint32_t end)
 		while (s--)
 			kv_segment_trim(leaf, s, leaf->streams[s].first_tile,
 					before[s]);
-		return err == -ENOMEM ? -ENOSPC : err;
+		return err;
 	}
 	return 0;
 }
@@ -281,12 +281,12 @@ static int truncate_chain(struct kv_seq *seq, uint32_t len)
 {
 	struct kv_cache *cache = seq->cache;
 	uint32_t start = len / cache->tile_tokens * cache->tile_tokens, nr = 0;
+	uint32_t most = seq->reserve_tokens > len ? seq->reserve_tokens : len;
 	uint64_t extra = 0;
 
 	for (uint32_t s = 0; s < cache->nr_streams; s++)
 		extra += kv_tile_bytes(cache, s, 0,
-				       kv_need_tiles(cache, s, start,
-						     seq->reserve_tokens));
+				       kv_need_tiles(cache, s, start, most));
 	/* Copied before anything is let go, so that a failure leaves the sequence as it is. */
 	if (!kv_cache_admits(cache, extra,
 			     seq->leaf_bytes + seq->promised_bytes))
