@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The texts of tarn help. The manual page tarn.1 says the same at length.
+ */
+#include <string.h>
+
+#include "daemon/cli_options.h"
+
+static const char general[] =
+	"tarn asks language models that tarnd serves, and starts a tarnd where none is named.\n"
+	"\n"
+	"Usage: tarn COMMAND [options]\n"
+	"\n"
+	"  run \"PROMPT\"     ask one question\n"
+	"  chat             hold a conversation\n"
+	"  ps               what the daemons are doing\n"
+	"  tokenize         text to token ids\n"
+	"  version          print the version\n"
+	"  help [COMMAND]   this, or all about a command\n"
+	"\n"
+	"Try it\n"
+	"  tarn run \"Why is the sky blue?\"\n"
+	"  tarn run --system \"Answer in French.\" \"Good morning!\"\n"
+	"  tarn run \"Summarise this:\" - < notes.txt\n"
+	"  tarn chat --model gemma.gguf\n"
+	"\n"
+	"With a daemon that stays, every call is answered at once:\n"
+	"  tarnd --model smollm2.gguf --socket /tmp/tarn.sock &\n"
+	"  export TARN_SOCKET=/tmp/tarn.sock\n"
+	"  tarn run \"Hello\"\n"
+	"  tarn ps\n"
+	"\n"
+	"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon or no model, 130 interrupted\n"
+	"(128 and the number of the signal).\n";
+
+#define ANSWER_OPTIONS                                                                            \
+	"The answer\n"                                                                            \
+	"  --system TEXT        who the model is to be\n"                                         \
+	"  --max-tokens N       end the answer after so many tokens (default: what the\n"         \
+	"                       context holds; 256 without a chat template)\n"                    \
+	"  --temperature T      0 to 2: 0 takes the likeliest token each time (default: 0)\n"     \
+	"  --top-p P            only the likeliest tokens that together have probability P\n"     \
+	"  --top-k K            only the K likeliest tokens\n"                                    \
+	"  --seed N             the same seed gives the same answer (default: random)\n"          \
+	"  --raw                continue the text as it stands, without the chat template\n"      \
+	"  --no-stream          print the answer when it is whole\n"                              \
+	"\n"                                                                                      \
+	"The daemon\n"                                                                            \
+	"  --socket PATH        one that runs (default: $TARN_SOCKET); without one, a tarnd is\n" \
+	"                       started for this call alone, by these options:\n"                 \
+	"  --model FILE         a GGUF file (default: $TARN_MODEL, else the one that\n"           \
+	"                       fetch-model fetches)\n"                                           \
+	"  --ctx N              most tokens of question and answer (default: the model's)\n"      \
+	"  --threads N          threads that compute (default: one per core)\n"                   \
+	"  --precise            float32 activations and KV: slower, exact\n"
+
+static const char run_help[] =
+	"tarn run asks one question and prints the answer as it comes.\n"
+	"\n"
+	"Usage: tarn run [options] \"PROMPT\"...\n"
+	"\n"
+	"Several words are joined by spaces; \"-\" stands for the text of standard input, which\n"
+	"is also read when no prompt is given. The prompt goes through the model's chat template\n"
+	"where it has one. The answer goes to standard output, all else to standard error: at\n"
+	"the end, tokens and speed.\n"
+	"\n" ANSWER_OPTIONS "\n"
+	"  -v, --verbose        show what the daemon that was started says\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"Try it\n"
+	"  tarn run \"Why is the sky blue?\"\n"
+	"  tarn run --temperature 0.8 --seed 7 \"Write a haiku about rain.\"\n"
+	"  tarn run --system \"You correct spelling.\" - < letter.txt > corrected.txt\n"
+	"  tarn run --raw --max-tokens 40 \"Once upon a time\"\n"
+	"  git diff | tarn run \"Write a commit message for this:\" -\n";
+
+static const char chat_help[] =
+	"tarn chat holds a conversation.\n"
+	"\n"
+	"Usage: tarn chat [options]\n"
+	"\n"
+	"Each line is a message; one that ends in \\ goes on in the next line. Ctrl-C stops an\n"
+	"answer, /clear forgets the conversation, /help lists what else there is, /bye or Ctrl-D\n"
+	"ends. Without a terminal every line of standard input is answered in turn.\n"
+	"\n" ANSWER_OPTIONS "\n"
+	"  -v, --verbose        tokens and speed after each answer; what the daemon says\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"Try it\n"
+	"  tarn chat\n"
+	"  tarn chat --system \"You are a patient teacher.\" --temperature 0.7\n"
+	"  printf 'My name is Ada.\\nWhat is my name?\\n' | tarn chat\n";
+
+static const char ps_help[] =
+	"tarn ps shows daemons and the requests they work on.\n"
+	"\n"
+	"Usage: tarn ps [--socket PATH] [--json]\n"
+	"\n"
+	"  --socket PATH        the daemon to ask (default: $TARN_SOCKET, else those at\n"
+	"                       $XDG_RUNTIME_DIR/tarn.sock and /run/tarn/tarn.sock)\n"
+	"  --json               all that /stats tells, as an array with one object per daemon\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"Of each daemon: model, process, status (loading, ok, stopping), uptime, device, requests\n"
+	"that run and wait, and KV memory that is in use, that keeps beginnings of earlier\n"
+	"prompts, and that it may have. Of each request: who asked (uid and pid), its state,\n"
+	"tokens of the prompt and those found in the cache, tokens of the answer so far, its\n"
+	"age, and the KV bytes its tokens take (shared ones counted with each request).\n"
+	"\n"
+	"Try it\n"
+	"  tarn ps\n"
+	"  tarn ps --socket /tmp/tarn.sock --json | jq '.[].running[].uid'\n"
+	"  watch -n1 tarn ps\n";
+
+static const char tokenize_help[] =
+	"tarn tokenize turns text into token ids.\n"
+	"\n"
+	"Usage: tarn tokenize [--model FILE] [--special] [--bos] < TEXT\n"
+	"\n"
+	"Reads all of standard input, every byte of it, also the last newline, and prints one\n"
+	"JSON array. Only the file's metadata is read: one without tensors will do. The ids are\n"
+	"those of the text alone: no token is put before or behind it unless --bos asks.\n"
+	"\n"
+	"  --model FILE         a GGUF file (default: $TARN_MODEL, else the one that\n"
+	"                       fetch-model fetches)\n"
+	"  --special            control tokens that stand in the text, such as <|im_end|>, are\n"
+	"                       those tokens; without it they are ordinary text\n"
+	"  --bos                begin and end as the model asks for it (BOS, EOS)\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"Try it\n"
+	"  printf 'Hello, world' | tarn tokenize --model smollm2.gguf\n"
+	"  tarn tokenize --special < prompt.txt | jq length\n";
+
+static const char version_help[] =
+	"tarn version prints the version and nothing else.\n"
+	"\n"
+	"Usage: tarn version\n";
+
+const char *cli_help(const char *command)
+{
+	static const struct {
+		const char *name, *text;
+	} texts[] = {
+		{ "run", run_help },	     { "chat", chat_help },
+		{ "ps", ps_help },	     { "tokenize", tokenize_help },
+		{ "version", version_help }, { "help", general },
+	};
+
+	if (!command)
+		return general;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		if (strcmp(command, texts[i].name) == 0)
+			return texts[i].text;
+	}
+	return NULL;
+}

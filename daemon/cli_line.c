@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading lines: see cli_line.h. The editor is libedit: it is kept well, knows
+ * UTF-8 and ~/.editrc, and its licence, unlike GNU readline's, asks nothing of
+ * the rest of the program. The history lives as long as the program: what was
+ * said is not written anywhere.
+ */
+#include "daemon/cli_line.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "daemon/cli_signal.h"
+
+struct cli_line {
+	EditLine *editor; /* NULL: none is at hand, or there is no terminal */
+	History *history;
+	bool is_terminal;
+	const char *prompt;
+};
+
+static char *give_prompt(EditLine *editor)
+{
+	struct cli_line *line = NULL;
+
+	el_get(editor, EL_CLIENTDATA, &line);
+	return (char *)line->prompt;
+}
+
+/*
+ * One character for the editor. Its own reader tries again after a signal; this one gives up, so
+ * that Ctrl-C leaves the line. Return: 1, 0 at the end, -1.
+ */
+static int read_char(EditLine *editor, wchar_t *out)
+{
+	struct pollfd wait[] = {
+		{ .fd = STDIN_FILENO, .events = POLLIN },
+		{ .fd = cli_signal_fd(), .events = POLLIN },
+	};
+	mbstate_t state = { 0 };
+	char byte;
+	ssize_t nr;
+	size_t used;
+
+	(void)editor;
+	for (;;) {
+		if (cli_signal_noted()) {
+			errno = EINTR;
+			return -1;
+		}
+		if (poll(wait, 2, -1) < 0 && errno != EINTR)
+			return -1;
+		if (cli_signal_noted() || !wait[0].revents)
+			continue;
+		nr = read(STDIN_FILENO, &byte, 1);
+		if (nr <= 0)
+			return (int)nr;
+		used = mbrtowc(out, &byte, 1, &state);
+		if (used != (size_t)-1 && used != (size_t)-2)
+			return 1;
+		/* No character begins so: what was read is dropped. */
+		if (used == (size_t)-1)
+			state = (mbstate_t){ 0 };
+	}
+}
+
+/* Without a UTF-8 locale the editor would see bytes; every system has this one. */
+static void choose_locale(void)
+{
+	setlocale(LC_CTYPE, "");
+	if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+		setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static void open_editor(struct cli_line *line)
+{
+	/* Keys of today's terminals, which the editor's defaults leave out. */
+	static const char *const keys[][2] = {
+		{ "\033[H", "ed-move-to-beg" },
+		{ "\033[F", "ed-move-to-end" },
+		{ "\033[1~", "ed-move-to-beg" },
+		{ "\033[4~", "ed-move-to-end" },
+		{ "\033[3~", "ed-delete-next-char" },
+		{ "\033[1;5C", "em-next-word" },
+		{ "\033[1;5D", "ed-prev-word" },
+		{ "^R", "em-inc-search-prev" },
+	};
+	HistEvent event;
+
+	choose_locale();
+	line->editor = el_init("tarn", stdin, stdout, stderr);
+	line->history = history_init();
+	if (!line->editor || !line->history)
+		return;
+	history(line->history, &event, H_SETSIZE, 1000);
+	history(line->history, &event, H_SETUNIQUE, 1);
+	el_set(line->editor, EL_CLIENTDATA, line);
+	el_set(line->editor, EL_PROMPT, give_prompt);
+	el_set(line->editor, EL_EDITOR, "emacs");
+	el_set(line->editor, EL_SIGNAL, 0);
+	el_set(line->editor, EL_HIST, history, line->history);
+	el_set(line->editor, EL_GETCFN, read_char);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		el_set(line->editor, EL_BIND, keys[i][0], keys[i][1], NULL);
+	el_source(line->editor, NULL);
+}
+
+int cli_line_create(struct cli_line **out_line)
+{
+	struct cli_line *line = calloc(1, sizeof(*line));
+	const char *term = getenv("TERM");
+
+	if (!line)
+		return -ENOMEM;
+	line->is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+	if (line->is_terminal && term && *term && strcmp(term, "dumb") != 0)
+		open_editor(line);
+	*out_line = line;
+	return 0;
+}
+
+void cli_line_destroy(struct cli_line *line)
+{
+	if (!line)
+		return;
+	if (line->editor)
+		el_end(line->editor);
+	if (line->history)
+		history_end(line->history);
+	free(line);
+}
+
+bool cli_line_is_terminal(const struct cli_line *line)
+{
+	return line->is_terminal;
+}
+
+static int read_edited(struct cli_line *line, char **out_text)
+{
+	HistEvent event;
+	const char *text;
+	int nr = 0;
+
+	el_resize(line->editor);
+	text = el_gets(line->editor, &nr);
+	if (!text || nr <= 0)
+		return cli_signal_noted() ? -EINTR : -ENODATA;
+	*out_text = strndup(text, strcspn(text, "\n"));
+	if (!*out_text)
+		return -ENOMEM;
+	if (**out_text)
+		history(line->history, &event, H_ENTER, *out_text);
+	return 0;
+}
+
+static int read_plain(struct cli_line *line, char **out_text)
+{
+	char *text = NULL;
+	size_t size = 0;
+	ssize_t len;
+	int rc;
+
+	if (line->is_terminal) {
+		fputs(line->prompt, stdout);
+		fflush(stdout);
+	}
+	errno = 0;
+	len = getline(&text, &size, stdin);
+	if (len < 0) {
+		rc = feof(stdin)	? -ENODATA :
+		     cli_signal_noted() ? -EINTR :
+		     errno == ENOMEM	? -ENOMEM :
+					  -EIO;
+		/* Ctrl-D on a terminal ends the input once. */
+		clearerr(stdin);
+		free(text);
+		return rc;
+	}
+	if (len && text[len - 1] == '\n')
+		text[len - 1] = '\0';
+	*out_text = text;
+	return 0;
+}
+
+int cli_line_read(struct cli_line *line, const char *prompt, char **out_text)
+{
+	line->prompt = prompt;
+	if (cli_signal_noted())
+		return -EINTR;
+	return line->editor && line->history ? read_edited(line, out_text) :
+					       read_plain(line, out_text);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table of text with columns as wide as their longest cell.
+ */
+#ifndef TARN_DAEMON_CLI_TABLE_H
+#define TARN_DAEMON_CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct cli_column {
+	const char *title;
+	bool is_right; /* numbers are */
+};
+
+struct cli_table {
+	const struct cli_column *columns;
+	size_t nr_columns;
+	char **cells; /* row by row */
+	size_t nr_cells;
+	bool is_short; /* of memory: a cell is missing */
+};
+
+/* The next cell; nr_columns of them are a row. */
+void cli_table_add(struct cli_table *table, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Return: 0, -ENOMEM, or what cli_print() says. */
+int cli_table_print(const struct cli_table *table, FILE *out);
+void cli_table_deinit(struct cli_table *table);
+
+#endif /* TARN_DAEMON_CLI_TABLE_H */
