@@ -15,6 +15,8 @@ enum {
 	CHUNKS_PER_THREAD = 8,
 	LINEAR_MIN_GROUPS = 4,
 	LINEAR_MAX_GROUPS = 64,
+	/* Blocks of (panel, part of the groups) a thread should find at least. */
+	BLOCKS_PER_THREAD = 4,
 };
 
 static struct cpu_op *record(struct cpu_backend *cpu, enum cpu_op_kind kind, uint32_t nr_rows)
@@ -167,13 +169,26 @@ static void plan_input(struct cpu_backend *cpu, struct cpu_op *op)
 		op->prepare_share = new_share(cpu, op->nr_rows, 8);
 }
 
+/* How the outputs of a linear operation are handed out: op->nr_groups is set. */
+static void plan_outputs(struct cpu_backend *cpu, struct cpu_op *op, uint32_t max_groups)
+{
+	uint32_t panels = (op->nr_rows + CPU_PANEL_ROWS - 1) / CPU_PANEL_ROWS;
+	uint32_t want = cpu->nr_threads * BLOCKS_PER_THREAD;
+
+	if (op->nr_rows <= CPU_UNPANELLED_ROWS) {
+		op->share = new_share(cpu, op->nr_groups,
+				      chunk_for(cpu, op->nr_groups, LINEAR_MIN_GROUPS, max_groups));
+		return;
+	}
+	op->nr_parts = clamp_u32((want + panels - 1) / panels, 1, op->nr_groups);
+	op->share = new_share(cpu, panels * op->nr_parts, 1);
+}
+
 static void record_linear(struct cpu_backend *cpu, enum backend_slot src, uint32_t nr_rows,
 			  const int *matrices, const int *biases, uint32_t nr, bool add,
 			  enum backend_slot dst)
 {
 	struct cpu_op *op = record(cpu, CPU_OP_LINEAR, nr_rows);
-	uint32_t groups = 0;
-
 	op->src = src;
 	op->dst = dst;
 	op->add = add;
@@ -183,11 +198,10 @@ static void record_linear(struct cpu_backend *cpu, enum backend_slot src, uint32
 		op->biases[i] = biases && biases[i] != BACKEND_NONE ?
 					cpu->vectors[biases[i]].values :
 					NULL;
-		groups += nr_groups(op->mats[i]);
+		op->nr_groups += nr_groups(op->mats[i]);
 	}
 	plan_input(cpu, op);
-	op->share = new_share(cpu, groups,
-			      chunk_for(cpu, groups, LINEAR_MIN_GROUPS, LINEAR_MAX_GROUPS));
+	plan_outputs(cpu, op, LINEAR_MAX_GROUPS);
 }
 
 static void cpu_linear(struct backend *b, enum backend_slot src, const int *matrices,
@@ -237,7 +251,6 @@ static void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_op *op = record(cpu, CPU_OP_GATED, cpu->batch.nr_rows);
-	uint32_t groups;
 
 	op->src = src;
 	op->dst = SLOT_F;
@@ -245,9 +258,9 @@ static void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up
 	op->mats[1] = &cpu->matrices[up];
 	op->nr_mats = 2;
 	op->gate = act == BACKEND_SILU ? GATE_SILU : GATE_GELU_TANH;
+	op->nr_groups = nr_groups(op->mats[0]);
 	plan_input(cpu, op);
-	groups = nr_groups(op->mats[0]);
-	op->share = new_share(cpu, groups, chunk_for(cpu, groups, 1, CPU_GATE_GROUPS));
+	plan_outputs(cpu, op, CPU_GATE_GROUPS);
 }
 
 static void cpu_logits(struct backend *b, int norm_vector, float eps, int matrix, float softcap)

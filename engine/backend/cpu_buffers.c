@@ -97,7 +97,7 @@ static size_t scratch_bytes(const struct cpu_backend *cpu)
 	const struct backend_shape *s = &cpu->shape;
 	size_t bytes = sample_scratch_bytes(s->n_vocab);
 	/* GATED: gate and up of a run of groups, before they meet. */
-	size_t gate = 2 * (size_t)s->max_rows * CPU_GATE_GROUPS * PACK_ROWS * sizeof(float);
+	size_t gate = 2 * (size_t)CPU_PANEL_ROWS * CPU_GATE_GROUPS * PACK_ROWS * sizeof(float);
 
 	for (uint32_t i = 0; i < s->nr_streams; i++) {
 		size_t attn =

@@ -97,45 +97,79 @@ static struct input prepare_input(struct cpu_backend *cpu, const struct cpu_op *
 	return in;
 }
 
+/* Rows [row, row + nr_rows) times groups [first, end): what a thread takes at once. */
+struct block {
+	uint32_t row, nr_rows;
+	uint32_t first, end;
+};
+
+static bool take_block(const struct cpu_op *op, uint32_t thread, struct block *out)
+{
+	uint32_t unit, end, part;
+
+	if (!op->nr_parts) {
+		*out = (struct block){ 0, op->nr_rows, 0, 0 };
+		return work_share_take(op->share, thread, &out->first, &out->end);
+	}
+	if (!work_share_take(op->share, thread, &unit, &end))
+		return false;
+	part = unit % op->nr_parts;
+	out->row = unit / op->nr_parts * CPU_PANEL_ROWS;
+	out->nr_rows = op->nr_rows - out->row < CPU_PANEL_ROWS ? op->nr_rows - out->row :
+								 CPU_PANEL_ROWS;
+	out->first = (uint32_t)((uint64_t)op->nr_groups * part / op->nr_parts);
+	out->end = (uint32_t)((uint64_t)op->nr_groups * (part + 1) / op->nr_parts);
+	return true;
+}
+
+/* y: row 0 of the block, column 0 being output 0 of the matrix. */
 static void run_linear(struct cpu_backend *cpu, const struct cpu_matrix *m, const struct input *in,
-		       uint32_t nr_rows, float *y, size_t y_stride, bool add, uint32_t first,
-		       uint32_t end)
+		       const struct block *b, float *y, size_t y_stride, bool add)
 {
 	enum pack_type t = m->packed.type;
+	size_t nr_blocks = m->packed.nr_cols / ACT_BLOCK;
+	struct act_q8 x;
 
 	if (cpu->precise || t == PACK_F32 || t == PACK_F16 || t == PACK_BF16) {
 		cpu->kernels->linear_f32(&(struct linear_f32_args){
 			.w = &m->packed,
-			.x = in->f,
+			.x = in->f + b->row * in->stride,
 			.x_stride = in->stride,
-			.nr_rows = nr_rows,
+			.nr_rows = b->nr_rows,
 			.y = y,
 			.y_stride = y_stride,
 			.accumulate = add,
-			.first_group = first,
-			.end_group = end,
+			.first_group = b->first,
+			.end_group = b->end,
 		});
 		return;
 	}
+	x = (struct act_q8){
+		.q = in->q->q + b->row * (size_t)in->q->nr_cols,
+		.d = in->q->d + b->row * nr_blocks,
+		.sum16 = in->q->sum16 + b->row * nr_blocks * 2,
+		.nr_cols = in->q->nr_cols,
+	};
 	cpu->kernels->linear_q8(&(struct linear_q8_args){
 		.w = &m->packed,
-		.x = in->q,
-		.nr_rows = nr_rows,
+		.x = &x,
+		.nr_rows = b->nr_rows,
 		.y = y,
 		.y_stride = y_stride,
 		.accumulate = add,
-		.first_group = first,
-		.end_group = end,
+		.first_group = b->first,
+		.end_group = b->end,
 	});
 }
 
 static void add_bias(struct cpu_backend *cpu, const struct cpu_matrix *m, const float *bias,
-		     uint32_t nr_rows, float *y, size_t y_stride, uint32_t first, uint32_t end)
+		     const struct block *b, float *y, size_t y_stride)
 {
-	uint32_t from = first * PACK_ROWS;
-	uint32_t to = end * PACK_ROWS < m->packed.nr_rows ? end * PACK_ROWS : m->packed.nr_rows;
+	uint32_t from = b->first * PACK_ROWS, to = b->end * PACK_ROWS;
 
-	for (uint32_t r = 0; r < nr_rows; r++)
+	if (to > m->packed.nr_rows)
+		to = m->packed.nr_rows;
+	for (uint32_t r = 0; r < b->nr_rows; r++)
 		cpu->kernels->add(y + r * y_stride + from, bias + from, to - from);
 }
 
@@ -143,53 +177,62 @@ static void exec_linear(struct cpu_backend *cpu, const struct cpu_op *op, uint32
 {
 	struct input in = prepare_input(cpu, op, thread);
 	struct cpu_slot *dst = &cpu->slots[op->dst];
-	uint32_t first, end;
+	struct block b;
 
-	/* Units run over the groups of all matrices, one after the other. */
-	while (work_share_take(op->share, thread, &first, &end)) {
+	/* Groups are counted over all matrices, one after the other. */
+	while (take_block(op, thread, &b)) {
 		uint32_t base = 0;
-		size_t column = 0;
+		float *y = dst->f + b.row * dst->stride;
 
-		for (uint32_t i = 0; i < op->nr_mats && base < end; i++) {
+		for (uint32_t i = 0; i < op->nr_mats && base < b.end; i++) {
 			const struct cpu_matrix *m = op->mats[i];
 			uint32_t groups = (m->packed.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
-			uint32_t lo = first > base ? first - base : 0;
-			uint32_t hi = end - base < groups ? end - base : groups;
+			struct block own = b;
 
-			if (lo < hi) {
-				run_linear(cpu, m, &in, op->nr_rows, dst->f + column, dst->stride,
-					   op->add, lo, hi);
+			own.first = b.first > base ? b.first - base : 0;
+			own.end = b.end - base < groups ? b.end - base : groups;
+			if (own.first < own.end) {
+				run_linear(cpu, m, &in, &own, y, dst->stride, op->add);
 				if (op->biases[i])
-					add_bias(cpu, m, op->biases[i], op->nr_rows,
-						 dst->f + column, dst->stride, lo, hi);
+					add_bias(cpu, m, op->biases[i], &own, y, dst->stride);
 			}
 			base += groups;
-			column += m->packed.nr_rows;
+			y += m->packed.nr_rows;
 		}
 	}
+}
+
+/* Gate and up of one block of at most CPU_GATE_GROUPS groups meet in the thread's scratch. */
+static void gate_block(struct cpu_backend *cpu, const struct cpu_op *op, const struct input *in,
+		       const struct block *b, float *scratch)
+{
+	struct cpu_slot *dst = &cpu->slots[op->dst];
+	size_t stride = (size_t)(b->end - b->first) * PACK_ROWS;
+	uint32_t from = b->first * PACK_ROWS;
+	uint32_t to = b->end * PACK_ROWS < dst->width ? b->end * PACK_ROWS : dst->width;
+	float *g = scratch, *u = scratch + b->nr_rows * stride;
+
+	/* Column 0 of the result is output 0 of the matrix: step back to it. */
+	run_linear(cpu, op->mats[0], in, b, g - from, stride, false);
+	run_linear(cpu, op->mats[1], in, b, u - from, stride, false);
+	for (uint32_t r = 0; r < b->nr_rows; r++)
+		cpu->kernels->gate(op->gate, g + r * stride, u + r * stride, to - from,
+				   dst->f + (b->row + r) * dst->stride + from);
 }
 
 static void exec_gated(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
 {
 	struct input in = prepare_input(cpu, op, thread);
-	struct cpu_slot *dst = &cpu->slots[op->dst];
-	const size_t stride = CPU_GATE_GROUPS * PACK_ROWS;
-	float *g = cpu->per_thread[thread].scratch;
-	float *u = g + op->nr_rows * stride;
-	uint32_t first, end;
+	struct block b;
 
-	while (work_share_take(op->share, thread, &first, &end)) {
-		uint32_t from = first * PACK_ROWS;
-		uint32_t n = (end * PACK_ROWS < dst->width ? end * PACK_ROWS : dst->width) - from;
+	while (take_block(op, thread, &b)) {
+		for (uint32_t g = b.first; g < b.end; g += CPU_GATE_GROUPS) {
+			struct block own = b;
 
-		/* Column 0 of the result is output 0 of the matrix: step back to it. */
-		run_linear(cpu, op->mats[0], &in, op->nr_rows, g - from, stride, false, first,
-			   end);
-		run_linear(cpu, op->mats[1], &in, op->nr_rows, u - from, stride, false, first,
-			   end);
-		for (uint32_t r = 0; r < op->nr_rows; r++)
-			cpu->kernels->gate(op->gate, g + r * stride, u + r * stride, n,
-					   dst->f + r * dst->stride + from);
+			own.first = g;
+			own.end = b.end - g < CPU_GATE_GROUPS ? b.end : g + CPU_GATE_GROUPS;
+			gate_block(cpu, op, &in, &own, cpu->per_thread[thread].scratch);
+		}
 	}
 }
 

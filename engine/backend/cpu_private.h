@@ -17,8 +17,14 @@ enum {
 	 */
 	CPU_SMALL_ROWS = 4,
 	CPU_MAX_LINEAR = 3,
-	/* Groups of 16 outputs a thread takes at once in GATED. */
-	CPU_GATE_GROUPS = 4,
+	/*
+	 * Larger batches are cut into panels of rows first: a kernel gathers a panel's activations
+	 * once and runs many groups of weights against them.
+	 */
+	CPU_PANEL_ROWS = 64,
+	CPU_UNPANELLED_ROWS = 8,
+	/* Groups of 16 outputs that wait in GATED's scratch, at most. */
+	CPU_GATE_GROUPS = 64,
 };
 
 struct cpu_matrix {
@@ -67,6 +73,8 @@ struct cpu_op {
 	const struct cpu_matrix *mats[CPU_MAX_LINEAR]; /* EMBED: [0]; GATED: gate, up */
 	const float *biases[CPU_MAX_LINEAR];
 	uint32_t nr_mats;
+	uint32_t nr_groups; /* LINEAR: of all matrices; GATED: of one */
+	uint32_t nr_parts; /* the groups are cut into for each panel; 0: no panels */
 	const float *w, *k_norm; /* NORM; ROPE_APPEND: q's and k's */
 	float eps, scale;
 	uint32_t rope, stream, layer;

@@ -22,7 +22,7 @@
 
 enum {
 	GROUP = ATTN_GROUP_TOKENS,
-	/* Rows of a wide block's transposed queries and weights. */
+	/* Columns of a wide block's transposed queries. */
 	MAX_BLOCK = V16_BLOCK,
 };
 
@@ -41,7 +41,7 @@ struct unit_state {
 	float *acc; /* [nr_q][head_dim] */
 	float *lanes; /* [nr_q][16] */
 	float *max; /* [nr_q] */
-	float *pt; /* [16][block width], one block at a time */
+	float *p; /* [block width][16] weights of one group, one block at a time */
 	float *kf, *vf; /* a group as floats */
 	uint32_t *lo, *end; /* [nr_q] visible tokens */
 };
@@ -76,8 +76,8 @@ ATTEND_INLINE void scores(const float *qt, uint32_t nq, const void *const *k, ui
 	}
 }
 
-/* acc[q][chunk] += p[t][q] * v[t][chunk] over tokens [first, end), @nc chunks of 16. */
-ATTEND_INLINE void weigh(const float *pt, uint32_t nq, const void *v, bool is_f16, uint32_t d,
+/* acc[q][chunk] += p[q][t] * v[t][chunk] over tokens [first, end), @nc chunks of 16. */
+ATTEND_INLINE void weigh(const float *p, uint32_t nq, const void *v, bool is_f16, uint32_t d,
 			 uint32_t chunk, uint32_t nc, uint32_t first, uint32_t end, float *acc)
 {
 	v16 sum[MAX_BLOCK][V16_NARROW_CHUNKS];
@@ -90,7 +90,7 @@ ATTEND_INLINE void weigh(const float *pt, uint32_t nq, const void *v, bool is_f1
 			v16 value = load_elems(v, (size_t)t * d + (chunk + c) * 16, is_f16);
 
 			for (uint32_t q = 0; q < nq; q++)
-				sum[q][c] = v16_fma(v16_set1(pt[t * nq + q]), value, sum[q][c]);
+				sum[q][c] = v16_fma(v16_set1(p[q * GROUP + t]), value, sum[q][c]);
 		}
 	}
 	for (uint32_t q = 0; q < nq; q++)
@@ -99,29 +99,29 @@ ATTEND_INLINE void weigh(const float *pt, uint32_t nq, const void *v, bool is_f1
 }
 
 /* The tokens of one query that not all of its block see. */
-static void weigh_one(const float *pt, uint32_t nq, uint32_t q, const void *v, bool is_f16,
-		      uint32_t d, uint32_t first, uint32_t end, float *acc)
+static void weigh_one(const float *p, const void *v, bool is_f16, uint32_t d, uint32_t first,
+		      uint32_t end, float *acc)
 {
 	for (uint32_t c = 0; c < d; c += 16) {
 		v16 sum = v16_load(acc + c);
 
 		for (uint32_t t = first; t < end; t++)
-			sum = v16_fma(v16_set1(pt[t * nq + q]),
-				      load_elems(v, (size_t)t * d + c, is_f16), sum);
+			sum = v16_fma(v16_set1(p[t]), load_elems(v, (size_t)t * d + c, is_f16),
+				      sum);
 		v16_store(acc + c, sum);
 	}
 }
 
-ATTEND_INLINE void weigh_block(const float *pt, uint32_t nq, const void *v, bool is_f16,
+ATTEND_INLINE void weigh_block(const float *p, uint32_t nq, const void *v, bool is_f16,
 			       uint32_t d, uint32_t first, uint32_t end, float *acc)
 {
 	uint32_t nr_chunks = d / 16, c = 0;
 
 	if (nq <= V16_NARROW)
 		for (; c + V16_NARROW_CHUNKS <= nr_chunks; c += V16_NARROW_CHUNKS)
-			weigh(pt, nq, v, is_f16, d, c, V16_NARROW_CHUNKS, first, end, acc);
+			weigh(p, nq, v, is_f16, d, c, V16_NARROW_CHUNKS, first, end, acc);
 	for (; c < nr_chunks; c++)
-		weigh(pt, nq, v, is_f16, d, c, 1, first, end, acc);
+		weigh(p, nq, v, is_f16, d, c, 1, first, end, acc);
 }
 
 static void rescale(float *acc, float *lanes, uint32_t d, float c)
@@ -152,12 +152,12 @@ ATTEND_INLINE void visible(const struct unit_state *st, const struct group *grp,
 	*out_end = end > first ? end - grp->token : *out_first;
 }
 
-/* Softmax step of one query over one group; weights go to pt[t][column]. */
+/* Softmax step of one query over one group; weights go to p[16]. */
 ATTEND_INLINE void soften(struct unit_state *st, uint32_t q, v16 s, uint32_t first, uint32_t end,
-			  uint32_t nq, uint32_t column)
+			  float *p)
 {
 	float *lanes = st->lanes + (size_t)q * GROUP, *acc = st->acc + (size_t)q * st->d;
-	float p[GROUP], max;
+	float max;
 	v16_mask mask;
 
 	if (first >= end)
@@ -173,8 +173,6 @@ ATTEND_INLINE void soften(struct unit_state *st, uint32_t q, v16 s, uint32_t fir
 	s = v16_exp(v16_sub(s, v16_set1(st->max[q])));
 	v16_store(lanes, v16_add(v16_load(lanes), v16_select(mask, s, v16_set1(0))));
 	v16_store(p, s);
-	for (uint32_t t = first; t < end; t++)
-		st->pt[t * nq + column] = p[t];
 }
 
 /* One block of queries over @ng groups, all of them scored first. */
@@ -191,25 +189,25 @@ ATTEND_INLINE void scan_block(struct unit_state *st, uint32_t q0, uint32_t nq,
 
 		for (uint32_t q = 0; q < nq; q++) {
 			visible(st, &groups[g], q0 + q, &first[q], &end[q]);
-			soften(st, q0 + q, s[g][q], first[q], end[q], nq, q);
+			soften(st, q0 + q, s[g][q], first[q], end[q], st->p + q * GROUP);
 			all_first = first[q] > all_first ? first[q] : all_first;
 			all_end = end[q] < all_end ? end[q] : all_end;
 		}
 		if (all_first >= all_end) { /* no token that all see: each by itself */
 			for (uint32_t q = 0; q < nq; q++)
-				weigh_one(st->pt, nq, q, v[g], is_f16, st->d, first[q], end[q],
+				weigh_one(st->p + q * GROUP, v[g], is_f16, st->d, first[q], end[q],
 					  st->acc + (size_t)(q0 + q) * st->d);
 			continue;
 		}
 		for (uint32_t q = 0; q < nq; q++)
 			if (first[q] < all_first)
-				weigh_one(st->pt, nq, q, v[g], is_f16, st->d, first[q], all_first,
+				weigh_one(st->p + q * GROUP, v[g], is_f16, st->d, first[q], all_first,
 					  st->acc + (size_t)(q0 + q) * st->d);
-		weigh_block(st->pt, nq, v[g], is_f16, st->d, all_first, all_end,
+		weigh_block(st->p, nq, v[g], is_f16, st->d, all_first, all_end,
 			    st->acc + (size_t)q0 * st->d);
 		for (uint32_t q = 0; q < nq; q++)
 			if (end[q] > all_end)
-				weigh_one(st->pt, nq, q, v[g], is_f16, st->d, all_end, end[q],
+				weigh_one(st->p + q * GROUP, v[g], is_f16, st->d, all_end, end[q],
 					  st->acc + (size_t)(q0 + q) * st->d);
 	}
 }
@@ -353,7 +351,7 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 	st->max = take(&scratch, nr_q);
 	st->lo = (uint32_t *)take(&scratch, nr_q);
 	st->end = (uint32_t *)take(&scratch, nr_q);
-	st->pt = take(&scratch, (size_t)GROUP * MAX_BLOCK);
+	st->p = take(&scratch, (size_t)GROUP * MAX_BLOCK);
 	st->kf = take(&scratch, (size_t)GROUP * d);
 	st->vf = take(&scratch, (size_t)GROUP * d);
 	memset(st->acc, 0, (size_t)nr_q * d * sizeof(float));
