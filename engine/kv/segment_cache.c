@@ -15,6 +15,8 @@ static int check_options(const struct kv_cache_options *options)
 	if (!options || !options->pool || !options->nr_streams ||
 	    options->nr_streams > KV_MAX_STREAMS || !options->max_tokens ||
 	    options->max_tokens > INT32_MAX / 2 ||
+	    (options->tile_tokens && options->tile_tokens != 16 &&
+	     options->tile_tokens != 32 && options->tile_tokens != 64) ||
 	    (options->layout != KV_LAYOUT_TILE &&
 	     options->layout != KV_LAYOUT_LAYER))
 		return -EINVAL;
