@@ -2,13 +2,15 @@
 /*
  * What attention works on: the layout of a KV stream and the plan of a step.
  *
- * Every form of attention is one list of work units: query rows, one anchored
- * split of ATTN_SPLIT_TOKENS absolute positions, and the pieces of memory that
- * hold its keys and values, scanned in order with one running state per row.
- * Decode has one row a unit, a prompt chunk many, a shared prefix the rows of
- * several sequences. A row's result depends on its own position and keys alone
- * (the same-bits contract), so units may be cut and handed out at will along
- * rows, heads and splits, never inside a split.
+ * Every form of attention is one list of work units: query rows, a run of
+ * anchored splits of ATTN_SPLIT_TOKENS absolute positions each, and the pieces
+ * of memory that hold their keys and values, scanned in order with one running
+ * state per row and split; finished splits are folded in ascending order.
+ * Decode has one row and one split a unit, so that threads share a long
+ * context; a prompt chunk many rows and all their splits; a shared prefix the
+ * rows of several sequences. A row's result depends on its own keys alone (the
+ * same-bits contract), so units may be cut and handed out at will along rows,
+ * heads and splits, never inside a split.
  *
  * Plain structures, no pointers to anything of the engine. The engine fills
  * them once a step; every layer of a stream reads the same plan.
@@ -38,9 +40,9 @@ enum attn_elem {
  * layers of the stream. On the CPU K is [T / 16][head_dim][16 tokens] inside
  * its run and V is [T][head_dim]. Tiles lie back to back at stride_bytes.
  *
- * The dense layout (layout=layer) is the same structure with one layer and one
- * of K and V to a buffer, [t][kv_head][head_dim] in both; only the reference
- * kernels read it. See attn_layout_tile() and attn_layout_dense().
+ * The dense layout (layout=layer) describes its buffers with the same
+ * structure, one layer and one of K and V to a buffer, [t][kv_head][head_dim]
+ * in both. It is for attention routines of others: the kernels here read tiles.
  */
 struct attn_layout {
 	uint32_t tile_tokens; /* T: 16, 32 or 64 */
@@ -63,22 +65,29 @@ struct attn_layout {
 struct attn_piece {
 	const uint8_t *base;
 	uint32_t base_token;
-	uint32_t first_token; /* range of the piece, inside one split */
+	/*
+	 * Range of the piece. Borders between the pieces of a unit are multiples of T: an anchored
+	 * group of 16 never lies in two pieces, else bits would depend on how KV came to be.
+	 */
+	uint32_t first_token;
 	uint32_t end_token;
 };
 
 struct attn_row {
 	uint32_t batch_row; /* row of q and of the output */
-	uint32_t pos; /* absolute position; keys [pos - window + 1, pos] are seen */
+	uint32_t first_key; /* absolute positions it sees: [first_key, end_key) */
+	uint32_t end_key;
 	uint32_t slot; /* partial state to write, or ATTN_SLOT_DIRECT */
 };
 
 struct attn_unit {
-	uint32_t first_row; /* in plan->rows; positions ascend inside a unit */
+	uint32_t first_row; /* in plan->rows; end_key ascends inside a unit */
 	uint32_t nr_rows;
 	uint32_t first_piece; /* in plan->pieces; ascending, without gaps */
 	uint32_t nr_pieces;
-	uint32_t split;
+	uint32_t first_split;
+	/* More than one: every row has ATTN_SLOT_DIRECT and all it sees lies in the unit. */
+	uint32_t nr_splits;
 };
 
 /* Slots [first_slot, first_slot + nr_slots) of one row, in ascending splits. */
@@ -96,7 +105,6 @@ struct attn_plan {
 	const struct attn_merge *merges;
 	uint32_t nr_merges;
 	uint32_t nr_slots;
-	uint32_t window_tokens; /* 0: every earlier key is seen */
 };
 
 /* Address of the K run of (tile, layer, head); V lies v_offset_bytes behind. */

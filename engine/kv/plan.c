@@ -173,7 +173,8 @@ static int draft_split(struct plan_builder *builder, struct stream_plan *p,
 			split - first_visible(pos, window) / ATTN_SPLIT_TOKENS;
 
 		row->batch_row = run->first_row + i;
-		row->pos = pos;
+		row->first_key = first_visible(pos, window);
+		row->end_key = pos + 1;
 		row->slot = slots[i] == ATTN_SLOT_DIRECT ? ATTN_SLOT_DIRECT :
 							   slots[i] + nth;
 	}
@@ -185,7 +186,8 @@ static int draft_split(struct plan_builder *builder, struct stream_plan *p,
 			  .nr_rows = end - first,
 			  .first_piece = p->pieces.nr,
 			  .nr_pieces = (uint32_t)nr,
-			  .split = split },
+			  .first_split = split,
+			  .nr_splits = 1 },
 		.next = NONE,
 		.last = p->drafts.nr - 1,
 		.nr_rows = end - first,
@@ -197,11 +199,61 @@ static int draft_split(struct plan_builder *builder, struct stream_plan *p,
 	return 0;
 }
 
+/*
+ * All splits of a run in one unit: its rows are folded as they go, and no partial state waits in
+ * memory. For prompt chunks, which keep every thread busy by their rows alone.
+ */
+static int draft_whole(struct stream_plan *p, const struct run *run,
+		       uint32_t stream, uint32_t window)
+{
+	uint32_t first_key = first_visible(run->pos, window);
+	uint32_t end_key = run->pos + run->nr_rows;
+	uint32_t first = first_key / ATTN_SPLIT_TOKENS;
+
+	if (reserve(&p->drafts, 1, sizeof(struct draft)) ||
+	    reserve(&p->draft_rows, run->nr_rows, sizeof(struct attn_row)) ||
+	    reserve(&p->pieces, KV_MAX_CHAIN + 1, sizeof(struct attn_piece)))
+		return -ENOMEM;
+	int nr = kv_seq_pieces(run->seq, stream, first_key, end_key,
+			       (struct attn_piece *)p->pieces.data +
+				       p->pieces.nr);
+
+	if (nr < 0)
+		return nr;
+	for (uint32_t i = 0; i < run->nr_rows; i++)
+		((struct attn_row *)p->draft_rows.data)[p->draft_rows.nr + i] =
+			(struct attn_row){
+				.batch_row = run->first_row + i,
+				.first_key =
+					first_visible(run->pos + i, window),
+				.end_key = run->pos + i + 1,
+				.slot = ATTN_SLOT_DIRECT,
+			};
+	((struct draft *)p->drafts.data)[p->drafts.nr++] = (struct draft){
+		.unit = { .first_row = p->draft_rows.nr,
+			  .nr_rows = run->nr_rows,
+			  .first_piece = p->pieces.nr,
+			  .nr_pieces = (uint32_t)nr,
+			  .first_split = first,
+			  .nr_splits = (end_key - 1) / ATTN_SPLIT_TOKENS -
+				       first + 1 },
+		.next = NONE,
+		.last = p->drafts.nr - 1,
+		.nr_rows = run->nr_rows,
+	};
+	p->draft_rows.nr += run->nr_rows;
+	p->pieces.nr += (uint32_t)nr;
+	return 0;
+}
+
 static int draft_run(struct plan_builder *builder, struct stream_plan *p,
 		     const struct run *run, uint32_t stream, uint32_t window)
 {
 	uint32_t first = first_visible(run->pos, window) / ATTN_SPLIT_TOKENS;
 	uint32_t last = (run->pos + run->nr_rows - 1) / ATTN_SPLIT_TOKENS;
+
+	if (run->nr_rows >= PLAN_WHOLE_ROWS && first < last)
+		return draft_whole(p, run, stream, window);
 	int err = give_slots(builder, p, run, window);
 
 	for (uint32_t split = first; !err && split <= last; split++)
@@ -214,7 +266,7 @@ static bool is_same_memory(const struct stream_plan *p, const struct draft *a,
 {
 	const struct attn_piece *pieces = p->pieces.data;
 
-	if (a->unit.split != b->unit.split ||
+	if (a->unit.first_split != b->unit.first_split ||
 	    a->unit.nr_pieces != b->unit.nr_pieces)
 		return false;
 	for (uint32_t i = 0; i < a->unit.nr_pieces; i++) {
@@ -274,14 +326,14 @@ static int join_drafts(struct stream_plan *p, uint32_t max_unit_rows)
 	return 0;
 }
 
-/* Rows of a unit ascend by position; few are out of order, so insertion is quick. */
+/* Rows of a unit ascend by their end; few are out of order, so insertion is quick. */
 static void sort_rows(struct attn_row *rows, uint32_t nr)
 {
 	for (uint32_t i = 1; i < nr; i++) {
 		struct attn_row row = rows[i];
 		uint32_t at = i;
 
-		for (; at && rows[at - 1].pos > row.pos; at--)
+		for (; at && rows[at - 1].end_key > row.end_key; at--)
 			rows[at] = rows[at - 1];
 		rows[at] = row;
 	}
@@ -370,7 +422,6 @@ int plan_build(struct plan_builder *builder, const struct kv_cache *cache,
 		.merges = p->merges.data,
 		.nr_merges = p->merges.nr,
 		.nr_slots = p->nr_slots,
-		.window_tokens = window,
 	};
 	return 0;
 }

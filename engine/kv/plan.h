@@ -20,6 +20,11 @@ struct plan_item {
 	uint32_t pos;
 };
 
+enum {
+	/* Runs of this many rows get one unit over all their splits. */
+	PLAN_WHOLE_ROWS = 16,
+};
+
 struct plan_builder;
 
 int plan_builder_create(struct plan_builder **out_builder);
@@ -30,8 +35,10 @@ void plan_builder_destroy(struct plan_builder *builder); /* NULL is fine */
  * @max_unit_rows: rows a unit may have (a prompt chunk is cut into runs of that many).
  * @out_plan: [out] valid until the next build of the same stream.
  *
+ * Rows of several items share a unit where they see the same memory in full (shared prefixes).
  * Every (row, visible key) pair is covered exactly once. Splits wholly outside a row's window are
- * left out. Return: 0; -ESTALE from kv_seq_pieces(); -ENOMEM.
+ * left out. Prompt chunks get one unit for all their splits, other rows one a split.
+ * Return: 0; -ESTALE from kv_seq_pieces(); -ENOMEM.
  */
 int plan_build(struct plan_builder *builder, const struct kv_cache *cache,
 	       uint32_t stream, const struct plan_item *items,

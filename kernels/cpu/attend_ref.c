@@ -69,18 +69,17 @@ static void scan_group(const struct attn_layout *l, const uint8_t *run, uint32_t
 	}
 }
 
-static void scan_unit(const struct attn_args *a, const struct attn_unit *u, uint32_t kv_head,
-		      uint32_t pos, const float *q, struct state *st)
+/* The part of [first, end) that lies in the unit's pieces, in order. */
+static void scan_range(const struct attn_args *a, const struct attn_unit *u, uint32_t kv_head,
+		       uint32_t first, uint32_t last_end, const float *q, struct state *st)
 {
 	const struct attn_layout *l = a->layout;
-	uint32_t window = a->plan->window_tokens;
-	uint32_t lo = window && pos + 1 > window ? pos + 1 - window : 0;
 	uint64_t run = attn_run_offset(l, a->layer, kv_head);
 
 	for (uint32_t i = 0; i < u->nr_pieces; i++) {
 		const struct attn_piece *p = &a->plan->pieces[u->first_piece + i];
-		uint32_t t = p->first_token > lo ? p->first_token : lo;
-		uint32_t end = p->end_token < pos + 1 ? p->end_token : pos + 1;
+		uint32_t t = p->first_token > first ? p->first_token : first;
+		uint32_t end = p->end_token < last_end ? p->end_token : last_end;
 
 		while (t < end) {
 			uint32_t next = (t | (ATTN_GROUP_TOKENS - 1)) + 1;
@@ -104,34 +103,80 @@ static float fold_sum(const float in[ATTN_GROUP_TOKENS])
 	return lanes[0];
 }
 
+/* Finished splits so far: acc, maximum, sum. */
+struct total {
+	float *acc;
+	float max, sum;
+};
+
+/* Add one more finished split, the next in order. */
+static void total_add(struct total *total, const float *acc, float max, float sum, uint32_t d)
+{
+	float new_max = max > total->max ? max : total->max;
+	float c_old, c_new;
+
+	if (max == -INFINITY)
+		return;
+	if (total->max == -INFINITY) {
+		memcpy(total->acc, acc, d * sizeof(float));
+		total->sum = sum;
+		total->max = max;
+		return;
+	}
+	c_old = fmath_exp(total->max - new_max);
+	c_new = fmath_exp(max - new_max);
+	for (uint32_t i = 0; i < d; i++)
+		total->acc[i] = fmaf(total->acc[i], c_old, acc[i] * c_new);
+	total->sum = fmaf(total->sum, c_old, sum * c_new);
+	total->max = new_max;
+}
+
+/* One row and query head: all splits of the unit. */
+static void attend_row(const struct attn_args *a, const struct attn_unit *u,
+		       const struct attn_row *row, uint32_t kv_head, const float *q, float *scratch,
+		       struct total *total)
+{
+	uint32_t d = a->layout->head_dim;
+
+	*total = (struct total){ .acc = scratch, .max = -INFINITY };
+	memset(scratch, 0, 2 * d * sizeof(float));
+	for (uint32_t s = u->first_split; s < u->first_split + u->nr_splits; s++) {
+		struct state st = { .max = -INFINITY, .acc = scratch + d };
+		uint32_t first = s * ATTN_SPLIT_TOKENS, end = first + ATTN_SPLIT_TOKENS;
+
+		memset(st.acc, 0, d * sizeof(float));
+		scan_range(a, u, kv_head, first > row->first_key ? first : row->first_key,
+			   end < row->end_key ? end : row->end_key, q, &st);
+		total_add(total, st.acc, st.max, fold_sum(st.lanes), d);
+	}
+}
+
 void attend_ref(const struct attn_args *a, uint32_t unit, uint32_t kv_head, void *scratch)
 {
-	const struct attn_layout *l = a->layout;
 	const struct attn_unit *u = &a->plan->units[unit];
-	uint32_t g = a->nr_q_heads / l->nr_kv_heads, d = l->head_dim;
+	uint32_t g = a->nr_q_heads / a->layout->nr_kv_heads, d = a->layout->head_dim;
 
 	for (uint32_t r = 0; r < u->nr_rows; r++) {
 		const struct attn_row *row = &a->plan->rows[u->first_row + r];
 
 		for (uint32_t h = kv_head * g; h < (kv_head + 1) * g; h++) {
-			struct state st = { .max = -INFINITY, .acc = scratch };
-			float sum, *out;
+			struct total total;
+			float *out;
 
-			memset(scratch, 0, d * sizeof(float));
-			scan_unit(a, u, kv_head, row->pos,
-				  a->q + row->batch_row * a->q_stride + (size_t)h * d, &st);
-			sum = fold_sum(st.lanes);
+			attend_row(a, u, row, kv_head,
+				   a->q + row->batch_row * a->q_stride + (size_t)h * d, scratch,
+				   &total);
 			if (row->slot == ATTN_SLOT_DIRECT) {
 				out = a->out + row->batch_row * a->out_stride + (size_t)h * d;
 				for (uint32_t i = 0; i < d; i++)
-					out[i] = st.acc[i] / sum;
+					out[i] = total.acc[i] / total.sum;
 				continue;
 			}
 			out = a->slots +
 			      ((size_t)row->slot * a->nr_q_heads + h) * attn_slot_floats(d);
-			memcpy(out, st.acc, d * sizeof(float));
-			out[d] = st.max;
-			out[d + 1] = sum;
+			memcpy(out, total.acc, d * sizeof(float));
+			out[d] = total.max;
+			out[d + 1] = total.sum;
 		}
 	}
 }
@@ -143,42 +188,32 @@ void merge_ref(const struct attn_args *a, uint32_t merge, uint32_t first_head, u
 	size_t slot_floats = attn_slot_floats(d);
 
 	for (uint32_t h = first_head; h < end_head; h++) {
-		float *out = a->out + m->batch_row * a->out_stride + (size_t)h * d;
-		float max = -INFINITY, sum = 0;
+		struct total total = {
+			.acc = a->out + m->batch_row * a->out_stride + (size_t)h * d,
+			.max = -INFINITY,
+		};
 
 		for (uint32_t s = m->first_slot; s < m->first_slot + m->nr_slots; s++) {
 			const float *slot =
 				a->slots + ((size_t)s * a->nr_q_heads + h) * slot_floats;
-			float new_max = slot[d] > max ? slot[d] : max;
-			float c_old, c_new;
 
-			if (slot[d] == -INFINITY)
-				continue;
-			if (max == -INFINITY) {
-				memcpy(out, slot, d * sizeof(float));
-				sum = slot[d + 1];
-				max = slot[d];
-				continue;
-			}
-			c_old = fmath_exp(max - new_max);
-			c_new = fmath_exp(slot[d] - new_max);
-			for (uint32_t i = 0; i < d; i++)
-				out[i] = fmaf(out[i], c_old, slot[i] * c_new);
-			sum = fmaf(sum, c_old, slot[d + 1] * c_new);
-			max = new_max;
+			total_add(&total, slot, slot[d], slot[d + 1], d);
 		}
 		for (uint32_t i = 0; i < d; i++)
-			out[i] = out[i] / sum;
+			total.acc[i] = total.acc[i] / total.sum;
 	}
 }
 
 size_t attn_scratch_bytes(const struct attn_layout *layout, uint32_t nr_q_heads,
 			  uint32_t max_unit_rows)
 {
-	/* Per query: its copy, its sums, 16 lane sums, maximum and bounds; then one group as floats. */
+	/*
+	 * Per query: its copy, its sums, the folded sums, 16 lane sums, maxima, a sum and bounds;
+	 * then one group as floats, each array padded to 64 bytes.
+	 */
 	size_t nr_q = (size_t)max_unit_rows * (nr_q_heads / layout->nr_kv_heads);
-	size_t floats = nr_q * (2 * (size_t)layout->head_dim + ATTN_GROUP_TOKENS + 3) +
-			2 * ATTN_GROUP_TOKENS * ((size_t)layout->head_dim + 16) + 9 * 16;
+	size_t floats = nr_q * (3 * (size_t)layout->head_dim + ATTN_GROUP_TOKENS + 5) +
+			2 * ATTN_GROUP_TOKENS * ((size_t)layout->head_dim + 16) + 12 * 16;
 
 	return floats * sizeof(float);
 }

@@ -41,9 +41,13 @@ struct unit_state {
 	float *acc; /* [nr_q][head_dim] */
 	float *lanes; /* [nr_q][16] */
 	float *max; /* [nr_q] */
+	/* Finished splits, folded: a unit with one split does without. */
+	float *total_acc, *total_max, *total_sum;
+	bool has_total;
 	float *p; /* [block width][16] weights of one group, one block at a time */
 	float *kf, *vf; /* a group as floats */
 	uint32_t *lo, *end; /* [nr_q] visible tokens */
+	uint32_t split; /* at hand */
 };
 
 ATTEND_INLINE uint32_t block_width(uint32_t left)
@@ -290,12 +294,93 @@ static void scan_many(struct unit_state *st, const struct group *grp)
 	}
 }
 
-static void scan_unit(struct unit_state *st, const struct attn_unit *u, uint32_t kv_head)
+ATTEND_INLINE void total_add(float *total, float *total_max, float *total_sum, const float *acc,
+			     float max, float sum, uint32_t d)
+{
+	float new_max = max > *total_max ? max : *total_max;
+	float c_old, c_new;
+
+	if (max == -INFINITY)
+		return;
+	if (*total_max == -INFINITY) {
+		memcpy(total, acc, d * sizeof(float));
+		*total_sum = sum;
+		*total_max = max;
+		return;
+	}
+	c_old = exp_scalar(*total_max - new_max);
+	c_new = exp_scalar(max - new_max);
+	for (uint32_t i = 0; i < d; i += 16)
+		v16_store(total + i, v16_fma(v16_load(total + i), v16_set1(c_old),
+					     v16_mul(v16_load(acc + i), v16_set1(c_new))));
+	*total_sum = fmaf(*total_sum, c_old, sum * c_new);
+	*total_max = new_max;
+}
+
+/* Fold the split at hand into the totals and begin the next. */
+static void finish_split(struct unit_state *st)
+{
+	if (!st->has_total)
+		for (uint32_t q = 0; q < st->nr_q; q++)
+			st->total_max[q] = -INFINITY;
+	st->has_total = true;
+	for (uint32_t q = 0; q < st->nr_q; q++) {
+		total_add(st->total_acc + (size_t)q * st->d, &st->total_max[q], &st->total_sum[q],
+			  st->acc + (size_t)q * st->d, st->max[q],
+			  v16_fold(v16_load(st->lanes + (size_t)q * GROUP)), st->d);
+		st->max[q] = -INFINITY;
+	}
+	memset(st->acc, 0, (size_t)st->nr_q * st->d * sizeof(float));
+	memset(st->lanes, 0, (size_t)st->nr_q * GROUP * sizeof(float));
+}
+
+/* Groups that wait to be scanned together: narrow units scan several at once. */
+struct pending {
+	struct group groups[V16_NARROW_GROUPS];
+	uint32_t nr;
+};
+
+static void scan_pending(struct unit_state *st, struct pending *pending)
+{
+	if (pending->nr)
+		scan_few(st, pending->groups, pending->nr);
+	pending->nr = 0;
+}
+
+/* Tokens [t, last) of a piece, group by group. */
+static void scan_piece(struct unit_state *st, const struct attn_piece *p, uint64_t run, uint32_t t,
+		       uint32_t last, struct pending *pending)
 {
 	const struct attn_layout *l = st->a->layout;
-	uint64_t run = attn_run_offset(l, st->a->layer, kv_head);
-	struct group groups[V16_NARROW_GROUPS];
-	uint32_t ng = 0, lo = UINT32_MAX, end = 0;
+
+	while (t < last) {
+		uint32_t token = t & ~(uint32_t)(GROUP - 1);
+		uint32_t next = token + GROUP < last ? token + GROUP : last;
+		const uint8_t *k = attn_tile(l, p, t) + run;
+		size_t at = (size_t)(token % l->tile_tokens) * st->d * l->elem_bytes;
+		struct group grp = { k + at, k + l->v_offset_bytes + at, token, t, next };
+
+		if (token / ATTN_SPLIT_TOKENS != st->split) {
+			scan_pending(st, pending);
+			finish_split(st);
+			st->split = token / ATTN_SPLIT_TOKENS;
+		}
+		t = next;
+		if (st->nr_q > V16_NARROW) {
+			scan_many(st, &grp);
+			continue;
+		}
+		pending->groups[pending->nr++] = grp;
+		if (pending->nr == V16_NARROW_GROUPS)
+			scan_pending(st, pending);
+	}
+}
+
+static void scan_unit(struct unit_state *st, const struct attn_unit *u, uint32_t kv_head)
+{
+	uint64_t run = attn_run_offset(st->a->layout, st->a->layer, kv_head);
+	struct pending pending = { .nr = 0 };
+	uint32_t lo = UINT32_MAX, end = 0;
 
 	for (uint32_t q = 0; q < st->nr_q; q++) {
 		end = st->end[q] > end ? st->end[q] : end;
@@ -303,30 +388,13 @@ static void scan_unit(struct unit_state *st, const struct attn_unit *u, uint32_t
 	}
 	for (uint32_t i = 0; i < u->nr_pieces; i++) {
 		const struct attn_piece *p = &st->a->plan->pieces[u->first_piece + i];
-		uint32_t t = p->first_token > lo ? p->first_token : lo;
-		uint32_t last = p->end_token < end ? p->end_token : end;
 
-		while (t < last) {
-			uint32_t token = t & ~(uint32_t)(GROUP - 1);
-			uint32_t next = token + GROUP < last ? token + GROUP : last;
-			const uint8_t *k = attn_tile(l, p, t) + run;
-			size_t at = (size_t)(token % l->tile_tokens) * st->d * l->elem_bytes;
-			struct group grp = { k + at, k + l->v_offset_bytes + at, token, t, next };
-
-			t = next;
-			if (st->nr_q > V16_NARROW) {
-				scan_many(st, &grp);
-				continue;
-			}
-			groups[ng++] = grp;
-			if (ng == V16_NARROW_GROUPS) {
-				scan_few(st, groups, ng);
-				ng = 0;
-			}
-		}
+		scan_piece(st, p, run, p->first_token > lo ? p->first_token : lo,
+			   p->end_token < end ? p->end_token : end, &pending);
 	}
-	if (ng)
-		scan_few(st, groups, ng);
+	scan_pending(st, &pending);
+	if (st->has_total)
+		finish_split(st);
 }
 
 static float *take(float **scratch, size_t nr)
@@ -341,14 +409,17 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 		      const struct attn_unit *u, uint32_t kv_head, float *scratch)
 {
 	uint32_t d = a->layout->head_dim, g = a->nr_q_heads / a->layout->nr_kv_heads;
-	uint32_t nr_q = u->nr_rows * g, window = a->plan->window_tokens;
+	uint32_t nr_q = u->nr_rows * g;
 
-	*st = (struct unit_state){ .a = a, .d = d, .g = g, .nr_q = nr_q };
+	*st = (struct unit_state){ .a = a, .d = d, .g = g, .nr_q = nr_q, .split = u->first_split };
 	st->is_f16 = a->layout->elem == ATTN_F16;
 	st->qt = take(&scratch, (size_t)nr_q * d);
 	st->acc = take(&scratch, (size_t)nr_q * d);
 	st->lanes = take(&scratch, (size_t)nr_q * GROUP);
 	st->max = take(&scratch, nr_q);
+	st->total_acc = take(&scratch, (size_t)nr_q * d);
+	st->total_max = take(&scratch, nr_q);
+	st->total_sum = take(&scratch, nr_q);
 	st->lo = (uint32_t *)take(&scratch, nr_q);
 	st->end = (uint32_t *)take(&scratch, nr_q);
 	st->p = take(&scratch, (size_t)GROUP * MAX_BLOCK);
@@ -368,9 +439,8 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 			for (uint32_t i = 0; i < d; i++)
 				dst[(size_t)i * nq] = src[i];
 			st->max[q0 + q] = -INFINITY;
-			st->end[q0 + q] = row->pos + 1;
-			st->lo[q0 + q] = window && row->pos + 1 > window ? row->pos + 1 - window :
-									   0;
+			st->end[q0 + q] = row->end_key;
+			st->lo[q0 + q] = row->first_key;
 		}
 		q0 += nq;
 	}
@@ -387,8 +457,10 @@ static void attend_body(const struct attn_args *a, uint32_t unit, uint32_t kv_he
 	for (uint32_t q = 0; q < st.nr_q; q++) {
 		const struct attn_row *row = &a->plan->rows[u->first_row + q / st.g];
 		uint32_t head = kv_head * st.g + q % st.g, d = st.d;
-		const float *acc = st.acc + (size_t)q * d;
-		float sum = v16_fold(v16_load(st.lanes + (size_t)q * GROUP)), *out;
+		const float *acc = (st.has_total ? st.total_acc : st.acc) + (size_t)q * d;
+		float sum = st.has_total ? st.total_sum[q] :
+					   v16_fold(v16_load(st.lanes + (size_t)q * GROUP));
+		float *out;
 
 		if (row->slot == ATTN_SLOT_DIRECT) {
 			out = a->out + row->batch_row * a->out_stride + (size_t)head * d;
@@ -398,7 +470,7 @@ static void attend_body(const struct attn_args *a, uint32_t unit, uint32_t kv_he
 		}
 		out = a->slots + ((size_t)row->slot * a->nr_q_heads + head) * attn_slot_floats(d);
 		memcpy(out, acc, d * sizeof(float));
-		out[d] = st.max[q];
+		out[d] = st.has_total ? st.total_max[q] : st.max[q];
 		out[d + 1] = sum;
 	}
 }
@@ -417,25 +489,8 @@ static void merge_body(const struct attn_args *a, uint32_t merge, uint32_t first
 		for (uint32_t s = m->first_slot; s < m->first_slot + m->nr_slots; s++) {
 			const float *slot =
 				a->slots + ((size_t)s * a->nr_q_heads + h) * slot_floats;
-			float new_max = slot[d] > max ? slot[d] : max;
-			float c_old, c_new;
 
-			if (slot[d] == -INFINITY)
-				continue;
-			if (max == -INFINITY) {
-				memcpy(out, slot, d * sizeof(float));
-				sum = slot[d + 1];
-				max = slot[d];
-				continue;
-			}
-			c_old = exp_scalar(max - new_max);
-			c_new = exp_scalar(slot[d] - new_max);
-			for (uint32_t i = 0; i < d; i += 16)
-				v16_store(out + i,
-					  v16_fma(v16_load(out + i), v16_set1(c_old),
-						  v16_mul(v16_load(slot + i), v16_set1(c_new))));
-			sum = fmaf(sum, c_old, slot[d + 1] * c_new);
-			max = new_max;
+			total_add(out, &max, &sum, slot, slot[d], slot[d + 1], d);
 		}
 		for (uint32_t i = 0; i < d; i += 16)
 			v16_store(out + i, v16_div(v16_load(out + i), v16_set1(sum)));

@@ -176,12 +176,13 @@ struct append_args {
 
 /*
  * Attention of one (unit, kv_head): the G = nr_q_heads / nr_kv_heads query heads of the group,
- * all rows of the unit. Scores: s = scale * chain over head_dim ascending, fmaf(q, k, s). Per
+ * all rows of the unit, split by split. Scores: s = chain over head_dim ascending, fmaf(q, k, s),
+ * times scale. Per
  * anchored group of 16 tokens: m' = max(m, visible scores); if m' > m: c = exp(m - m'), the 16 lane sums and
  * the accumulators are multiplied by c (a first group starts from zeros instead); lane sum
  * l[t % 16] += p, p = exp(s - m'); acc[d] = fmaf(p, v[t][d], acc[d]) over visible tokens ascending.
- * Hidden tokens are skipped; a group without a visible token changes nothing. The row's sum is
- * kernels' fixed tree over 16 lanes (fold 8, 4, 2, 1).
+ * Hidden tokens are skipped; a group without a visible token changes nothing. A split's sum l is
+ * the fixed tree over its 16 lanes (fold 8, 4, 2, 1). Splits of a unit are folded as merge() does.
  *
  * Result: rows with ATTN_SLOT_DIRECT get acc[d] / l at out; others store acc, m, l
  * (m at index head_dim, l behind) in slots[(slot * nr_q_heads + head) * attn_slot_floats()].

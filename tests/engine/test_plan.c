@@ -140,18 +140,21 @@ static void check_pieces(struct fixture_plan *self,
 {
 	const struct attn_layout *l = kv_cache_layout(self->cache, stream);
 	const struct attn_piece *piece = plan->pieces + unit->first_piece;
-	uint32_t split_first = unit->split * ATTN_SPLIT_TOKENS;
+	uint32_t split_first = unit->first_split * ATTN_SPLIT_TOKENS;
+	uint32_t split_end =
+		split_first + unit->nr_splits * ATTN_SPLIT_TOKENS;
 
 	ASSERT_TRUE(unit->nr_pieces > 0);
 	for (uint32_t i = 0; i < unit->nr_pieces; i++, piece++) {
 		ASSERT_TRUE(piece->first_token < piece->end_token);
 		ASSERT_TRUE(piece->first_token >= split_first);
-		ASSERT_TRUE(piece->end_token <=
-			    split_first + ATTN_SPLIT_TOKENS);
+		ASSERT_TRUE(piece->end_token <= split_end);
 		ASSERT_EQ(0, piece->base_token % T);
 		ASSERT_TRUE(piece->base_token <= piece->first_token);
 		if (i)
 			ASSERT_EQ(piece[-1].end_token, piece->first_token);
+		if (i)
+			ASSERT_EQ(0, piece->first_token % T);
 		for (uint32_t r = 0; r < unit->nr_rows; r++) {
 			const struct attn_row *row =
 				plan->rows + unit->first_row + r;
@@ -160,9 +163,7 @@ static void check_pieces(struct fixture_plan *self,
 
 			for (uint32_t t = piece->first_token;
 			     t < piece->end_token; t++) {
-				if (t > row->pos ||
-				    t < first_seen(row->pos,
-						   plan->window_tokens))
+				if (t >= row->end_key || t < row->first_key)
 					continue;
 				ASSERT_TRUE(kit_matches(l,
 							attn_tile(l, piece, t),
@@ -177,10 +178,12 @@ struct row_account {
 	uint32_t nr_keys;
 	uint32_t slots[MAX_SPLITS]; /* by split */
 	bool seen[MAX_SPLITS];
+	bool is_whole; /* one unit for all splits */
 };
 
 static void check_unit(struct fixture_plan *self, const struct attn_plan *plan,
-		       const struct attn_unit *unit, struct row_account *rows)
+		       const struct attn_unit *unit, uint32_t window,
+		       struct row_account *rows)
 {
 	const struct attn_piece *pieces = plan->pieces + unit->first_piece;
 	uint32_t first = pieces[0].first_token,
@@ -189,16 +192,22 @@ static void check_unit(struct fixture_plan *self, const struct attn_plan *plan,
 	for (uint32_t r = 0; r < unit->nr_rows; r++) {
 		const struct attn_row *row = plan->rows + unit->first_row + r;
 		struct row_account *account = &rows[row->batch_row];
-		uint32_t lo = first_seen(row->pos, plan->window_tokens),
-			 hi = row->pos + 1;
+		uint32_t lo = row->first_key, hi = row->end_key;
 
-		ASSERT_EQ(self->row_pos[row->batch_row], row->pos);
+		ASSERT_EQ(self->row_pos[row->batch_row] + 1, row->end_key);
+		ASSERT_EQ(first_seen(row->end_key - 1, window), row->first_key);
 		if (r)
-			ASSERT_TRUE(row[-1].pos <= row->pos);
-		ASSERT_FALSE(account->seen[unit->split]);
-		account->seen[unit->split] = true;
-		account->slots[unit->split] = row->slot;
+			ASSERT_TRUE(row[-1].end_key <= row->end_key);
 		account->nr_units++;
+		account->is_whole = unit->nr_splits > 1;
+		if (unit->nr_splits > 1)
+			ASSERT_EQ(ATTN_SLOT_DIRECT, row->slot);
+		for (uint32_t split = unit->first_split;
+		     split < unit->first_split + unit->nr_splits; split++) {
+			ASSERT_FALSE(account->seen[split]);
+			account->seen[split] = true;
+			account->slots[split] = row->slot;
+		}
 		lo = lo > first ? lo : first;
 		hi = hi < end ? hi : end;
 		ASSERT_TRUE(lo < hi);
@@ -207,15 +216,15 @@ static void check_unit(struct fixture_plan *self, const struct attn_plan *plan,
 }
 
 static void check_row(const struct attn_plan *plan, uint32_t batch_row,
-		      uint32_t pos, const struct row_account *account,
-		      bool *slot_used)
+		      uint32_t pos, uint32_t window,
+		      const struct row_account *account, bool *slot_used)
 {
-	uint32_t first = first_seen(pos, plan->window_tokens), nr_merges = 0;
+	uint32_t first = first_seen(pos, window), nr_merges = 0;
 	uint32_t first_split = first / ATTN_SPLIT_TOKENS;
 	uint32_t nr_splits = pos / ATTN_SPLIT_TOKENS - first_split + 1;
 
 	/* Each unit covers other splits, so this is: every visible key once. */
-	ASSERT_EQ(nr_splits, account->nr_units);
+	ASSERT_EQ(account->is_whole ? 1 : nr_splits, account->nr_units);
 	ASSERT_EQ(pos + 1 - first, account->nr_keys);
 	for (uint32_t m = 0; m < plan->nr_merges; m++) {
 		if (plan->merges[m].batch_row != batch_row)
@@ -231,7 +240,7 @@ static void check_row(const struct attn_plan *plan, uint32_t batch_row,
 			slot_used[slot] = true;
 		}
 	}
-	ASSERT_EQ(nr_splits > 1, nr_merges);
+	ASSERT_EQ(nr_splits > 1 && !account->is_whole, nr_merges);
 	if (nr_splits == 1)
 		ASSERT_EQ(ATTN_SLOT_DIRECT, account->slots[first_split]);
 }
@@ -249,15 +258,17 @@ static uint32_t check_plan(struct fixture_plan *self, uint32_t stream,
 	memset(&plan, 0xcc, sizeof(plan));
 	ASSERT_EQ(0, plan_build(self->builder, self->cache, stream, self->items,
 				nr_items, max_unit_rows, &plan));
-	EXPECT_EQ(kv_cache_window(self->cache, stream), plan.window_tokens);
 	for (uint32_t u = 0; u < plan.nr_units; u++) {
 		ASSERT_TRUE(plan.units[u].nr_rows > 0);
 		ASSERT_TRUE(plan.units[u].nr_rows <= max_unit_rows);
-		check_unit(self, &plan, &plan.units[u], rows);
+		check_unit(self, &plan, &plan.units[u],
+			   kv_cache_window(self->cache, stream), rows);
 		check_pieces(self, &plan, &plan.units[u], stream);
 	}
 	for (uint32_t r = 0; r < self->nr_rows; r++)
-		check_row(&plan, r, self->row_pos[r], &rows[r], slot_used);
+		check_row(&plan, r, self->row_pos[r],
+			  kv_cache_window(self->cache, stream), &rows[r],
+			  slot_used);
 	for (uint32_t i = 0; i < plan.nr_slots; i++)
 		ASSERT_TRUE(slot_used[i]);
 	return plan.nr_units;
