@@ -17,7 +17,7 @@ enum {
 	/* Blocks of K taken at once: a widened group and a tile fit the first-level cache. */
 	Q8_PIECE_BLOCKS = 48,
 	/* How far ahead of use packed weights are asked for. */
-	Q8_PREFETCH_BYTES = 2048,
+	Q8_PREFETCH_BYTES = 4096,
 	/* A widened block: codes [8][16 rows][4], then the floats of Q8_WIDE_*. */
 	Q8_WIDE_CODES = 512,
 	Q8_WIDE_MAX_BYTES = Q8_WIDE_CODES + 3 * 64,
