@@ -121,15 +121,12 @@ static int make_identity(struct tarn_engine *e, const struct gguf *gguf,
 	return 0;
 }
 
-void engine_salt(const struct tarn_engine *e, uid_t uid, struct kvpool_key *out_salt)
+int engine_salt(const struct tarn_engine *e, uid_t uid, struct kvpool_key *out_salt)
 {
 	const void *parts[] = { e->salt_secret.bytes, &uid };
 	size_t lens[] = { KVPOOL_KEY_BYTES, sizeof(uid) };
 
-	/* Without a hash nothing may be shared: a salt nobody else has. */
-	if (sha256_parts(parts, lens, 2, out_salt->bytes) &&
-	    getrandom(out_salt->bytes, KVPOOL_KEY_BYTES, 0) != KVPOOL_KEY_BYTES)
-		abort();
+	return sha256_parts(parts, lens, 2, out_salt->bytes);
 }
 
 /* ---- loading -------------------------------------------------------------------- */

@@ -64,7 +64,7 @@ struct tarn_engine_options {
  */
 int tarn_engine_create(const struct tarn_engine_options *options, struct tarn_engine **out_engine,
 		       char *err, size_t errlen);
-/* Every sequence must be gone. NULL is fine. */
+/* [driver] Every sequence must be gone. NULL is fine. */
 void tarn_engine_destroy(struct tarn_engine *engine);
 
 struct tarn_engine_info {
@@ -139,7 +139,8 @@ int tarn_chat_prompt(const struct tarn_engine *engine, const char *request_json,
 		     size_t errlen);
 
 /*
- * Tokenise with a model file alone, metadata only (no tensors needed): for `tarn tokenize`.
+ * [any] Tokenise with a model file alone, metadata only (no tensors needed): for `tarn tokenize`.
+ * Return: as tarn_engine_create() for the file, as tarn_tokenize() for the text.
  */
 int tarn_tokenize_file(const char *model_path, const char *text, size_t len, unsigned int flags,
 		       int32_t **out_ids, size_t *out_nr, char *err, size_t errlen);
@@ -205,7 +206,7 @@ int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice, struct tarn_seq **out_s
 /* [driver] Any time between steps; memory is free, or cached, on return. NULL is fine. */
 void tarn_seq_destroy(struct tarn_seq *seq);
 
-/* Prompt tokens taken from the cache; tokens that wait to be computed (1 while decoding). */
+/* [driver] Prompt tokens from the cache; tokens that wait to be computed (1 while decoding). */
 uint32_t tarn_seq_cached(const struct tarn_seq *seq);
 uint32_t tarn_seq_pending(const struct tarn_seq *seq);
 uint32_t tarn_seq_len(const struct tarn_seq *seq); /* prompt and sampled tokens */
@@ -242,7 +243,8 @@ struct tarn_result {
  * @out_results: [out] one per entry.
  *
  * Results of a sequence do not depend on what else is in the batch, nor on how its prompt is cut.
- * Return: 0 (look at each status); -EINVAL for a bad batch, nothing computed; -EIO
+ * Return: 0 (look at each status); -EINVAL for a bad batch (an entry twice, more tokens than are
+ * pending, too many in all), nothing computed; -EIO
  * when the device failed: the engine is of no more use.
  */
 int tarn_step(struct tarn_engine *engine, const struct tarn_work *work, uint32_t nr,

@@ -31,6 +31,7 @@ struct step_arrays {
 	struct backend_sample *samples;
 	uint32_t *entry_of_out; /* work entry an output row belongs to */
 	uint32_t nr_rows, nr_items, nr_out;
+	uint64_t id; /* of the step at hand, from 1 */
 };
 
 struct tarn_engine {
@@ -68,10 +69,11 @@ struct tarn_seq {
 	bool no_prefix_cache;
 	bool prompt_sealed;
 	bool failed; /* a step went wrong for it: only destroy is left */
+	uint64_t step_id; /* the last step it was part of */
 };
 
-/* Salt of a uid's prefix keys. */
-void engine_salt(const struct tarn_engine *engine, uid_t uid, struct kvpool_key *out_salt);
+/* Salt of a uid's prefix keys. Return: 0, -ENOMEM. */
+int engine_salt(const struct tarn_engine *engine, uid_t uid, struct kvpool_key *out_salt);
 
 /* text.c: template and end tokens of the file. 0 or -errno; a bad template is a warning. */
 struct gguf;

@@ -45,14 +45,17 @@ void engine_step_deinit(struct tarn_engine *e)
 		free(a->tiles[s]);
 }
 
-static bool is_valid_batch(const struct tarn_engine *e, const struct tarn_work *work, uint32_t nr)
+static bool is_valid_batch(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr)
 {
 	uint64_t total = 0;
 
+	e->step.id++;
 	for (uint32_t i = 0; i < nr; i++) {
 		if (!work[i].seq || work[i].seq->engine != e || !work[i].nr_tokens ||
-		    work[i].seq->failed || work[i].nr_tokens > tarn_seq_pending(work[i].seq))
+		    work[i].seq->failed || work[i].nr_tokens > tarn_seq_pending(work[i].seq) ||
+		    work[i].seq->step_id == e->step.id)
 			return false;
+		work[i].seq->step_id = e->step.id; /* a second entry is refused */
 		total += work[i].nr_tokens;
 	}
 	return total <= e->info.max_batch_tokens;

@@ -122,7 +122,8 @@ struct backend_ops {
 			  char *err, size_t errlen);
 	/*
 	 * Bring all declared weights into place. @progress as in engine.h, may be NULL;
-	 * @out_digest: SHA-256 over the tensors' bytes as in the file, in order of declaration.
+	 * @out_digest: SHA-256 over the SHA-256 of each tensor's bytes as in the file: vectors, then
+	 * matrices, in order of declaration. -ECANCELED by @progress, -ENOMEM.
 	 */
 	int (*load)(struct backend *b, int (*progress)(void *arg, double fraction), void *arg,
 		    uint8_t out_digest[32]);
@@ -132,12 +133,16 @@ struct backend_ops {
 	int (*prepare)(struct backend *b, const struct backend_shape *shape);
 	void (*destroy)(struct backend *b);
 
-	/* ---- a step: recorded, then computed by submit() ---- */
+	/*
+	 * ---- a step: recorded, then computed by submit() ----
+	 * Calls between the two cannot fail by themselves: what goes wrong in them (-ENOMEM)
+	 * submit() returns, having computed nothing.
+	 */
 
 	int (*begin)(struct backend *b, const struct backend_batch *batch);
 	/* X = rows of @matrix by token, times @scale */
 	void (*embed)(struct backend *b, int matrix, float scale);
-	/* dst = rms_norm(src) * w; @add: dst += that */
+	/* dst = rms_norm(src) * w, to SLOT_H; @add: dst += that, to SLOT_X */
 	void (*norm)(struct backend *b, enum backend_slot src, int vector, float eps, bool add,
 		     enum backend_slot dst);
 	/*
@@ -161,7 +166,7 @@ struct backend_ops {
 	void (*logits)(struct backend *b, int norm_vector, float eps, int matrix, float softcap);
 	/* Draw from the rows of LOGITS, samples[i] from row i. */
 	void (*sample)(struct backend *b, struct backend_sample *samples, uint32_t nr);
-	/* Compute what was recorded. Return: 0, -EIO. */
+	/* Compute what was recorded. Return: 0, -ENOMEM, -EIO (the device is lost). */
 	int (*submit)(struct backend *b);
 	/* Row @i of LOGITS in host memory, float [n_vocab]; valid until the next begin(). */
 	const float *(*logits_row)(struct backend *b, uint32_t i);

@@ -118,7 +118,10 @@ static void sort_ids(const float *w, uint32_t *ids, uint32_t nr)
 	}
 }
 
-/* Keep the fewest, heaviest first, whose share of the weight reaches @top_p. */
+/*
+ * Keep the fewest, heaviest first, whose share of the weight reaches @top_p. Sums are double, in the
+ * order of the candidates: by id, or after top-k by falling weight, lower id first.
+ */
 static void filter_top_p(struct candidates *c, float top_p)
 {
 	double sum = 0, acc = 0, floor;
@@ -174,6 +177,7 @@ static int32_t draw(const struct cpu_kernels *kernels, const float *logits, uint
 	if (s->top_k > 0 && s->top_k < n_vocab) {
 		select_first(c.weights, c.ids, c.nr, s->top_k);
 		c.nr = s->top_k;
+		sort_ids(c.weights, c.ids, c.nr); /* sums run in a fixed order */
 	}
 	if (s->top_p < 1)
 		filter_top_p(&c, s->top_p);

@@ -8,8 +8,10 @@
  * is compiled with -ffp-contract=off: each fused operation is written out.
  *
  * Kernels own no memory, start no thread, fail never: the caller checks shapes
- * once. Work is cut along outputs (groups of rows, heads, batch rows), which
- * changes no bit. Any thread may call any kernel on disjoint outputs.
+ * once. They are: head_dim a multiple of 16; query heads a multiple of KV heads; nr_rot even, at
+ * most head_dim; K of int8 layers a multiple of 32; slots, scratch and packed weights 64-byte
+ * aligned; rms_norm's and rope's output may be their input. Work is cut along outputs (groups of
+ * rows, heads, batch rows), which changes no bit. Any thread may call any kernel on disjoint outputs.
  *
  * Legend: M batch rows (tokens), K inputs, N outputs of a linear layer.
  */
@@ -150,7 +152,8 @@ struct linear_f32_args {
 
 enum gate_kind {
 	GATE_SILU, /* g / (1 + e^-g) * u */
-	GATE_GELU_TANH, /* 0.5 g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * u */
+	/* (0.5 g) * (1 + tanh(g * fmaf(g * g, b, a))) * u, a = sqrt(2 / pi), b = 0.044715 a */
+	GATE_GELU_TANH,
 };
 
 /*
@@ -261,7 +264,7 @@ size_t attn_scratch_bytes(const struct attn_layout *layout, uint32_t nr_q_heads,
  * changes them. inv_freq: double [nr_rot / 2], see rope_inv_freq().
  */
 void rope_cos_sin(const double *inv_freq, uint32_t nr_rot, uint32_t pos, float *out_cos_sin);
-/* inv_freq[i] = base^(-2 i / nr_rot) / factors[i] (NULL: 1), times @pos_scale. */
+/* inv_freq[i] = base^(-2 i / nr_rot) * @pos_scale / factors[i] (NULL: not divided). */
 void rope_inv_freq(double base, const float *factors, double pos_scale, uint32_t nr_rot,
 		   double *out_inv_freq);
 
