@@ -82,7 +82,7 @@ uint64_t pack_source_row_bytes(enum pack_type type, uint32_t nr_cols)
 /* Where row @r of a group writes, at block or super-block @b. */
 struct lane {
 	uint8_t *scales; /* of the scale entry, row 0 */
-	uint8_t *codes;	 /* of the block: byte (0, r, 0) */
+	uint8_t *codes; /* of the block: byte (0, r, 0) */
 	uint8_t *high;
 	unsigned int r;
 };
@@ -294,12 +294,18 @@ static void pack_float_group(const struct packed_matrix *m, const uint8_t *src, 
 			     uint8_t *dst)
 {
 	uint64_t row_bytes = pack_source_row_bytes(m->type, m->nr_cols);
-	size_t bytes = pack_format_get(m->type)->source_bytes;
+	bool is_f32 = m->type == PACK_F32;
 
-	for (uint32_t k = 0; k < m->nr_cols; k++) {
-		for (unsigned int r = 0; r < nr; r++)
-			memcpy(dst + ((uint64_t)k * PACK_ROWS + r) * bytes,
-			       src + r * row_bytes + k * bytes, bytes);
+	for (size_t k = 0; k < m->nr_cols; k++) {
+		/* Constant sizes: each copy is one move. */
+		for (unsigned int r = 0; r < nr; r++) {
+			if (is_f32)
+				memcpy(dst + (k * PACK_ROWS + r) * 4, src + r * row_bytes + k * 4,
+				       4);
+			else
+				memcpy(dst + (k * PACK_ROWS + r) * 2, src + r * row_bytes + k * 2,
+				       2);
+		}
 	}
 }
 

@@ -45,8 +45,8 @@ void quantize_avx512(const float *x, size_t x_stride, uint32_t first_row, uint32
 		for (size_t b = 0; b < nr_blocks; b++) {
 			size_t at = row * nr_blocks + b;
 
-			quantize_block(x + row * x_stride + b * ACT_BLOCK,
-				       out->q + at * ACT_BLOCK, out->d + at, out->sum16 + 2 * at);
+			quantize_block(x + row * x_stride + b * ACT_BLOCK, out->q + at * ACT_BLOCK,
+				       out->d + at, out->sum16 + 2 * at);
 		}
 	}
 }

@@ -283,7 +283,10 @@ static void bench_one(const char *name, enum pack_type type, uint32_t n,
 	if (!job.nr_matrices)
 		job.nr_matrices = 1;
 	ops = 2.0 * n * k * m;
-	/* A pass over the model, or some milliseconds of it where the batch is large: short passes dodge other load. */
+	/*
+	 * A pass over the model, or some milliseconds of it where the batch
+	 * is large.
+	 */
 	job.nr_used = job.nr_matrices;
 	if (ops * job.nr_used > 1e9)
 		job.nr_used = (uint32_t)(1e9 / ops) + 1;
@@ -325,8 +328,8 @@ static void bench_threads(uint8_t *weights, int nr_threads)
 	printf("# %d threads: read %.1f GB/s (%zu MB), %.1f GB/s (%zu MB); peak %.0f GOP/s\n",
 	       nr_threads, near * 1e-9, opt.model_bytes / 1000000, far * 1e-9,
 	       opt.far_bytes / 1000000, peak * 1e-9);
-	printf("# type shape NxK M threads, time, packed bytes a second and %% of the read rate at "
-	       "the model's size, operations and %% of the peak\n");
+	printf("# type, shape NxK, M, threads, time; packed bytes a second and %% of the "
+	       "read rate at the model's size; operations and %% of the peak\n");
 	for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
 		if (opt.type && strcmp(opt.type, types[t].name) != 0)
 			continue;

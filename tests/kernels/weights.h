@@ -37,7 +37,10 @@ double weights_value(enum pack_type type, const uint8_t *row, uint32_t k);
 /* Its code as the file has it: no offset taken out, no scale. Quantised types only. */
 int weights_code(enum pack_type type, const uint8_t *row, uint32_t k);
 
-/* Packed by pack_groups() into fresh 64-byte aligned memory of exactly that size. Freed by the caller. */
+/*
+ * Packed by pack_groups() into fresh 64-byte aligned memory of exactly that size.
+ * Freed by the caller.
+ */
 uint8_t *weights_pack(enum pack_type type, uint32_t nr_rows, uint32_t nr_cols,
 		      const uint8_t *src, struct packed_matrix *out_matrix);
 
