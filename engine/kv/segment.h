@@ -82,8 +82,8 @@ void kv_cache_destroy(struct kv_cache *cache);
 const struct attn_layout *kv_cache_layout(const struct kv_cache *cache,
 					  uint32_t stream);
 uint32_t kv_cache_nr_streams(const struct kv_cache *cache);
-uint32_t kv_cache_window(const struct kv_cache *cache,
-			 uint32_t stream); /* 0: none */
+/* Keys that a row of the stream sees, its own included; 0: all. */
+uint32_t kv_cache_window(const struct kv_cache *cache, uint32_t stream);
 
 /* Why a prefix was not found in full. */
 enum kv_miss {
@@ -120,47 +120,69 @@ void kv_cache_stat(struct kv_cache *cache, struct kv_cache_stat *out_stat);
  *
  * Return: 0; -EAGAIN when the memory is not to be had now (others hold it: try again when
  * one ends); -ENOSPC when it exceeds the pool's limit even alone; -E2BIG beyond max_tokens.
+ * With no other sequence in the cache it is -EAGAIN only for what others hold of the pool.
  */
 int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 		uint32_t reserve_tokens, const struct kvpool_key *salt,
 		uid_t owner, struct kv_seq **out_seq, uint32_t *out_matched,
 		enum kv_miss *out_miss);
-/* Ends the sequence; what it computed is sealed and kept for prefix matches. NULL is fine. */
+/*
+ * Ends the sequence; its tokens are sealed and kept for prefix matches: one whose K and V were not
+ * all written is truncated to what was first. NULL is fine.
+ */
 void kv_seq_close(struct kv_seq *seq);
 
-uint32_t kv_seq_len(
-	const struct kv_seq *seq); /* tokens whose KV is, or is being, written */
+/* Tokens whose K and V are written, or are being written. */
+uint32_t kv_seq_len(const struct kv_seq *seq);
 
 /**
  * kv_seq_append - room for the next tokens
  *
  * Commits their tiles from the sequence's reservation and records their ids; the caller then
- * writes their K and V. Return: 0; -ENOSPC beyond the reservation when the pool has no more
- * either; -E2BIG beyond max_tokens. On an error the sequence is as before.
+ * writes their K and V, before the next call but kv_seq_pieces(), kv_seq_tile() and
+ * kv_seq_dense(). What rows from the present length on cannot see of windowed streams is let go,
+ * on an error too; all that the new rows see is there. Bytes of a tile beyond its tokens are
+ * undefined, NaN included. Return: 0; -ENOSPC beyond the reservation when the pool has no more
+ * either (within it only when the system is out of memory or descriptors); -E2BIG beyond
+ * max_tokens. On an error the sequence is as before.
  */
 int kv_seq_append(struct kv_seq *seq, const int32_t *tokens, uint32_t nr);
-/* Commit one tile ahead of the length, off the token path. Never fails: it only helps. */
+/*
+ * Off the token path, once the rows so far are computed: lets go of what fell behind windows and,
+ * where half of the last tile is filled, commits the next one within the reservation. Never
+ * fails: it only helps.
+ */
 void kv_seq_prepare(struct kv_seq *seq);
 
 /**
  * kv_seq_seal - seal the leaf at its length and offer it to the cache
  *
  * Called at the end of a prompt: equal prompts that follow find it. The sequence goes on in a new
- * leaf; whole 16-token groups of the last, partly filled tile are copied into it.
+ * leaf; whole 16-token groups of the last, partly filled tile are copied into it. That tile of the
+ * sealed segment is nobody's from then on: cached, and evictable by itself. Nothing happens
+ * without a prefix cache, without new tokens, and with KV_LAYOUT_LAYER, where the sequence is
+ * offered at its end. Return: 0; -EAGAIN when there is no memory for the copy (and, with windows,
+ * for a second window): the sequence goes on unsealed.
  */
 int kv_seq_seal(struct kv_seq *seq);
 /**
  * kv_seq_fork - a second sequence with the same tokens
  * @reserve_tokens: as in kv_seq_open(), for the child.
  *
- * Seals the leaf; both go on in new leaves. O(1) but for the partly filled tile.
+ * Seals the leaf; both go on in new leaves. O(1) but for the partly filled tile, and for a chain
+ * of KV_MAX_CHAIN segments, which is compacted. KV_LAYOUT_LAYER copies everything.
  * Return: 0, -EAGAIN, -ENOSPC, -E2BIG as kv_seq_open().
  */
 int kv_seq_fork(struct kv_seq *seq, uint32_t reserve_tokens,
 		struct kv_seq **out_seq);
-/*
- * Forget tokens from @len on. O(1). Return: 0; -ESTALE when a windowed stream no longer holds the
- * window in front of @len (recompute); -EINVAL when @len exceeds the length.
+/**
+ * kv_seq_truncate - forget tokens from @len on
+ *
+ * O(1) within the leaf; further back, the partly used tile is copied into a new leaf. Always
+ * possible down to the length before the last append, while no prepare, seal or fork came
+ * between. Return: 0; -ESTALE when a windowed stream no longer holds the window in front of @len
+ * (recompute); -EAGAIN when there is no memory for the copy, or for promising again what the
+ * chain shared; -EINVAL when @len exceeds the length. On an error nothing has changed.
  */
 int kv_seq_truncate(struct kv_seq *seq, uint32_t len);
 
@@ -174,8 +196,9 @@ uint8_t *kv_seq_dense(const struct kv_seq *seq, uint32_t stream, uint32_t layer,
  * kv_seq_pieces - where tokens [first, end) of a stream lie
  * @out_pieces: [out] room for at least KV_MAX_CHAIN + 1.
  *
- * Ascending, without gaps. Return: how many; -ESTALE when a token fell out of the
- * window and is gone.
+ * Ascending, without gaps; the ends are exactly @first and @end. Valid until the next call that
+ * changes the sequence. Return: how many; -ESTALE when a token fell out of the window and is gone;
+ * -EINVAL beyond the length, and with KV_LAYOUT_LAYER.
  */
 int kv_seq_pieces(const struct kv_seq *seq, uint32_t stream, uint32_t first,
 		  uint32_t end, struct attn_piece *out_pieces);

@@ -15,7 +15,7 @@ struct check {
 	size_t errlen;
 	uint64_t leaf_bytes, promised_bytes, ahead_bytes, seg_pinned_bytes,
 		evictable_bytes;
-	uint64_t nr_seq_views, nr_seg_views, nr_bufs, nr_entries;
+	uint64_t nr_seq_views, nr_seg_views, nr_bufs, nr_entries, nr_unused;
 };
 
 __attribute__((format(printf, 2, 3))) static int breach(const struct check *c,
@@ -97,6 +97,7 @@ static int check_segment(struct check *c, const struct kv_segment *seg)
 		return breach(c, "segment at %u: nobody leads to it",
 			      seg->start);
 	c->nr_entries += seg->nr_entries;
+	c->nr_unused += LIST_EMPTY(&seg->views);
 	c->seg_pinned_bytes += seg->pinned_bytes;
 	c->evictable_bytes += seg->evictable_bytes;
 	return 0;
@@ -215,6 +216,11 @@ static int check_totals(struct check *c)
 			(unsigned long long)cache->pinned_bytes,
 			(unsigned long long)cache->evictable_bytes,
 			(unsigned long long)cache->promised_bytes);
+	if (c->nr_unused != cache->stat.nr_cached_segments)
+		return breach(
+			c, "%llu segments in no chain, %llu counted",
+			(unsigned long long)c->nr_unused,
+			(unsigned long long)cache->stat.nr_cached_segments);
 	if (c->nr_seq_views != c->nr_seg_views)
 		return breach(c, "%llu views in chains, %llu in segments",
 			      (unsigned long long)c->nr_seq_views,

@@ -36,6 +36,7 @@ static void destroy(struct kv_segment *seg, bool is_eviction)
 	cache->evictable_bytes -= seg->evictable_bytes;
 	TAILQ_REMOVE(&cache->segments, seg, link);
 	cache->stat.nr_segments--;
+	cache->stat.nr_cached_segments -= seg->is_unused;
 	kv_segment_free(seg);
 }
 
@@ -100,6 +101,8 @@ void kv_segment_update(struct kv_segment *seg)
 		return;
 	}
 	set_in_lru(seg, seg->evictable_bytes > 0);
+	seg->cache->stat.nr_cached_segments += is_free - seg->is_unused;
+	seg->is_unused = is_free;
 }
 
 void kv_segment_seal(struct kv_segment *seg)

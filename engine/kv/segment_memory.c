@@ -145,19 +145,28 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 
 	if (end_tile <= st->end_tile)
 		return 0;
-	int err = kv_segment_open_bufs(seg, stream);
+	/*
+	 * Pages cannot move between buffers. Where something will have to go
+	 * for what is promised, one goes before a buffer is made, which then
+	 * takes over its pages: they need not be made anew.
+	 */
+	if (!st->bufs && cache->pinned_bytes + cache->promised_bytes +
+					 cache->evictable_bytes >
+				 kv_cache_avail(cache))
+		kv_evict_one(cache);
+	int err = kv_make_room(cache, kv_tile_bytes(cache, stream, st->end_tile,
+						    end_tile));
 
+	if (!err)
+		err = kv_segment_open_bufs(seg, stream);
 	if (err)
 		return -ENOSPC;
 	byte_range(cache, stream, st->end_tile, end_tile, &first, &end);
 	for (uint32_t i = 0; first < end && i < cache->nr_bufs[stream]; i++) {
-		err = kv_make_room(cache, end - first);
-		if (!err) {
-			do {
-				err = kvpool_buf_commit(st->bufs[i], first,
-							end - first);
-			} while (err && kv_evict_one(cache));
-		}
+		do {
+			err = kvpool_buf_commit(st->bufs[i], first,
+						end - first);
+		} while (err && kv_evict_one(cache));
 		if (!err)
 			continue;
 		while (i--)

@@ -78,6 +78,7 @@ struct kv_segment {
 	uint32_t nr_entries;
 	uint64_t pinned_bytes, evictable_bytes; /* as counted in the cache */
 	bool in_lru;
+	bool is_unused; /* as counted: in the index, in no chain */
 	TAILQ_ENTRY(kv_segment) lru_link;
 	TAILQ_ENTRY(kv_segment) link; /* cache->segments */
 };

@@ -21,7 +21,7 @@ enum {
 	MAX_TOKENS = 700
 };
 
-/* ---- the routine: somebody else's, over tensors [t][head][dim] ------------------------------- */
+/* ---- the routine: somebody else's, over tensors [t][head][dim] ---- */
 
 /*
  * out[head][dim] = softmax(q . K^T / sqrt(dim)) V for one query row, in float32. Strides in
@@ -63,7 +63,7 @@ static void dense_attention(const float *q, const float *k, const float *v,
 	}
 }
 
-/* ---- the reference: float64, over values computed again, not read from the cache --------------- */
+/* ---- the reference: float64, over values computed again, not read from the cache ---- */
 
 static float value_of(int32_t token, uint32_t pos, uint32_t layer, bool v,
 		      uint32_t head, uint32_t dim)
@@ -107,7 +107,7 @@ static void reference(const float *q, const int32_t *tokens, uint32_t nr,
 	}
 }
 
-/* ---- the tests ----------------------------------------------------------------------------------- */
+/* ---- the tests ---- */
 
 FIXTURE(dense)
 {

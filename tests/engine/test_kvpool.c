@@ -6,7 +6,7 @@
  */
 #include "tests/engine/kvpool_kit.h"
 
-/* ---- pools ----------------------------------------------------------------------------------- */
+/* ---- pools ---- */
 
 TEST(open_refuses_bad_options)
 {
@@ -93,7 +93,7 @@ TEST_F(kvpool, buffers_keep_their_pool_alive)
 	kvpool_buf_put(buf);
 }
 
-/* ---- commit and release ----------------------------------------------------------------------- */
+/* ---- commit and release ---- */
 
 TEST_F(kvpool, commit_counts_each_page_once)
 {
@@ -157,7 +157,7 @@ TEST_F(kvpool, the_limit_is_exact_and_an_error_not_a_signal)
 	EXPECT_EQ(0, commit(self->buf, 0, LIMIT_PAGES - 1));
 }
 
-/* ---- spare pages ------------------------------------------------------------------------------ */
+/* ---- spare pages ---- */
 
 TEST_F(kvpool, a_buffer_gone_leaves_its_pages_to_the_next)
 {
@@ -268,7 +268,7 @@ TEST_F(kvpool, lowering_the_limit_takes_spare_then_volatile_then_is_busy)
 	kvpool_buf_put(old);
 }
 
-/* ---- sealing and cloning ----------------------------------------------------------------------- */
+/* ---- sealing and cloning ---- */
 
 TEST_F(kvpool, seal_zeroes_the_rest_of_the_page_and_holds)
 {
@@ -330,7 +330,7 @@ TEST_F(kvpool, revoke_is_not_for_private_pools)
 	EXPECT_EQ(-EINVAL, kvpool_buf_revoke(NULL));
 }
 
-/* ---- the system fails ---------------------------------------------------------------------------------- */
+/* ---- the system fails ---- */
 
 static struct {
 	struct kvpool_sys real;
@@ -479,7 +479,7 @@ TEST(a_file_size_limit_is_an_error_not_a_signal)
 	kvpool_put(pool);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------- */
+/* ---- threads ---- */
 
 static void *commit_and_release(void *arg)
 {

@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-/* ---- publication ------------------------------------------------------------------------------- */
+/* ---- publication ---- */
 
 /* Two pages, sealed and published under keys 1 (one page) and 2 (both). */
 static void publish_ok(struct kvpool_buf *buf)
@@ -125,7 +125,7 @@ TEST_F_SIGNAL(kvpool, writing_published_memory_is_a_fault, SIGSEGV)
 	*(volatile uint8_t *)kvpool_buf_addr(self->buf) = 1;
 }
 
-/* ---- between processes --------------------------------------------------------------------------- */
+/* ---- between processes ---- */
 
 static void send_fd(int sock, int fd)
 {
@@ -254,7 +254,7 @@ TEST_F(kvpool, import_refuses_what_its_sender_could_change)
 	kvpool_buf_put(buf);
 }
 
-/* ---- volatile memory and events --------------------------------------------------------------------- */
+/* ---- volatile memory and events ---- */
 
 TEST_F(kvpool, volatile_memory_goes_least_recently_used_first)
 {

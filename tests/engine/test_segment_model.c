@@ -119,7 +119,7 @@ FIXTURE_VARIANT_ADD(model, failing_system){ .tile_tokens = 16,
 					    .share = 1,
 					    .fail_one_in = 20 };
 
-/* ---- a system that fails now and then ------------------------------------------------------- */
+/* ---- a system that fails now and then ---- */
 
 static struct {
 	struct kvpool_sys real;
@@ -152,7 +152,7 @@ static int failing_memfd_create(const char *name, unsigned int flags)
 	return faults.real.memfd_create(name, flags);
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
+/* ---- rounds ---- */
 
 static void start_round(struct fixture_model *self,
 			const struct variant_model *variant)
@@ -243,7 +243,7 @@ FIXTURE_TEARDOWN(model)
 	free(self->sealed);
 }
 
-/* ---- operations ------------------------------------------------------------------------------ */
+/* ---- operations ---- */
 
 static void fill(struct fixture_model *self, struct model_seq *m,
 		 uint32_t first, uint32_t end)
