@@ -27,15 +27,14 @@ struct stream {
 
 /* ---- the question -------------------------------------------------------------------- */
 
-static json_t *question(const struct cli_options *options, json_t *messages,
-			const char *prompt)
+/* @max_tokens: 0 leaves it to the daemon. malloc'ed; NULL without memory. */
+static char *question(const struct cli_options *options, json_t *messages,
+		      const char *prompt, int64_t max_tokens)
 {
 	json_t *root = json_pack("{s:b, s:{s:b}, s:f}", "stream", 1,
 				 "stream_options", "include_usage", 1,
 				 "temperature", options->temperature);
-	/* OpenAI's default for plain completions is 16 tokens, which answers nothing. */
-	const int64_t max_tokens =
-		options->max_tokens || messages ? options->max_tokens : 256;
+	char *body;
 
 	if (!root)
 		return NULL;
@@ -53,7 +52,9 @@ static json_t *question(const struct cli_options *options, json_t *messages,
 				    json_integer(options->top_k));
 	if (options->has_seed)
 		json_object_set_new(root, "seed", json_integer(options->seed));
-	return root;
+	body = json_dumps(root, JSON_COMPACT);
+	json_decref(root);
+	return body;
 }
 
 /* ---- the answer ------------------------------------------------------------------------ */
@@ -174,6 +175,19 @@ static int end_text(struct stream *stream)
 	return rc;
 }
 
+/* Whether the daemon refused the limit of tokens because the context is shorter. */
+static bool is_too_long(const struct cli_http_call *call)
+{
+	json_t *root = cli_reply_json(call);
+	const json_t *error = json_object_get(root, "error");
+	const char *code = json_string_value(json_object_get(error, "code"));
+	const bool is_it = call->status == 400 && code &&
+			   strcmp(code, "context_length_exceeded") == 0;
+
+	json_decref(root);
+	return is_it;
+}
+
 int cli_ask(struct cli_session *session, const struct cli_options *options,
 	    json_t *messages, const char *prompt, struct cli_answer *answer)
 {
@@ -185,21 +199,29 @@ int cli_ask(struct cli_session *session, const struct cli_options *options,
 		.take = take_bytes,
 		.arg = &stream,
 	};
-	json_t *root = question(options, messages, prompt);
-	char *body = root ? json_dumps(root, JSON_COMPACT) : NULL;
+	int64_t max_tokens = options->max_tokens ? options->max_tokens :
+						   CLI_MAX_TOKENS;
 	char err[256] = "";
-	int rc, exit_code;
+	int rc = -ENOMEM, exit_code;
+	bool is_again;
 
 	*answer = (struct cli_answer){ 0 };
-	json_decref(root);
-	if (!body) {
-		cli_complain("out of memory");
-		return CLI_FAILURE;
-	}
 	stream.events.take = take_event;
 	stream.events.arg = &stream;
-	call.body = body;
-	rc = cli_http_perform(session->http, &call, err, sizeof(err));
+	do {
+		char *body = question(options, messages, prompt, max_tokens);
+
+		text_deinit(&call.reply);
+		if (!body)
+			break;
+		call.body = body;
+		rc = cli_http_perform(session->http, &call, err, sizeof(err));
+		free(body);
+		/* Our own limit must not refuse what fits: then the context is the limit. */
+		is_again = rc == 0 && max_tokens && !options->max_tokens &&
+			   is_too_long(&call);
+		max_tokens = 0;
+	} while (is_again);
 	if (stream.first_ns) {
 		answer->first_s =
 			(double)(stream.first_ns - stream.start_ns) / 1e9;
@@ -212,7 +234,6 @@ int cli_ask(struct cli_session *session, const struct cli_options *options,
 	exit_code = judge(session, &stream, &call, rc, err);
 	cli_events_deinit(&stream.events);
 	text_deinit(&call.reply);
-	free(body);
 	return exit_code;
 }
 

@@ -14,6 +14,8 @@
 #include "daemon/cli_session.h"
 #include "daemon/textstream.h"
 
+enum { CLI_MAX_TOKENS = 1024 }; /* of an answer, unless --max-tokens says */
+
 struct cli_answer {
 	struct text text; /* all of it, valid UTF-8; text_deinit() it */
 	bool is_cut; /* it reached the limit of tokens */

@@ -36,8 +36,8 @@ static const char general[] =
 #define ANSWER_OPTIONS                                                                            \
 	"The answer\n"                                                                            \
 	"  --system TEXT        who the model is to be\n"                                         \
-	"  --max-tokens N       end the answer after so many tokens (default: what the\n"         \
-	"                       context holds; 256 without a chat template)\n"                    \
+	"  --max-tokens N       end the answer after so many tokens (default: 1024, or less\n"    \
+	"                       where the context is shorter)\n"                                  \
 	"  --temperature T      0 to 2: 0 takes the likeliest token each time (default: 0)\n"     \
 	"  --top-p P            only the likeliest tokens that together have probability P\n"     \
 	"  --top-k K            only the K likeliest tokens\n"                                    \

@@ -23,7 +23,7 @@ struct cli_options {
 	const char *ctx, *threads; /* checked numbers, handed on to tarnd */
 	bool is_precise;
 	const char *system;
-	int64_t max_tokens; /* 0: as much as the context holds */
+	int64_t max_tokens; /* 0: not given */
 	double temperature;
 	double top_p; /* below 0: not given */
 	int64_t top_k; /* below 0: not given */
