@@ -139,6 +139,7 @@ static void refuse(struct http_conn *conn, int status, const char *code,
 		 (int)conn->peer.pid, status, message);
 	conn->is_refused = true;
 	bufferevent_disable(conn->bev, EV_READ);
+	evbuffer_unfreeze(output, 1);
 	evbuffer_drain(output, evbuffer_get_length(output));
 	put_error(output, status, code, message);
 	bufferevent_setcb(conn->bev, NULL, on_refused_write, on_refused_event,
@@ -169,7 +170,11 @@ static void translate_error(struct http_conn *conn)
 	const char *message;
 	int status;
 
-	if (conn->call || evbuffer_copyout(output, head, sizeof(head) - 1) < 13)
+	if (conn->call || conn->is_translated)
+		return;
+	/* Between writes a bufferevent keeps the front of its output frozen. */
+	evbuffer_unfreeze(output, 1);
+	if (evbuffer_copyout(output, head, sizeof(head) - 1) < 13)
 		return;
 	status = atoi(head + sizeof("HTTP/1.1 ") - 1);
 	if (strncmp(head, "HTTP/", 5) != 0 || status < 400)
@@ -191,6 +196,8 @@ static void translate_error(struct http_conn *conn)
 	}
 	log_info("uid=%u pid=%d %d %s", (unsigned int)conn->peer.uid,
 		 (int)conn->peer.pid, status, message);
+	/* What we put there brings us here again. */
+	conn->is_translated = true;
 	evbuffer_drain(output, evbuffer_get_length(output));
 	put_error(output, status,
 		  status == 413 ? "body_too_large" : "invalid_http", message);

@@ -40,6 +40,7 @@ struct http_conn {
 		call; /* what is being answered; NULL while a request is read */
 	bool is_begun; /* bytes of a request have come */
 	bool is_refused; /* our own last words are being written */
+	bool is_translated; /* evhttp's last words are, as JSON */
 };
 
 struct http_call {

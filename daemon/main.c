@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tarnd: reads the command line, takes the socket, runs the event loop. Only
+ * this file exits.
+ */
+#include <errno.h>
+#include <event2/event.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "daemon/listen.h"
+#include "daemon/log.h"
+#include "daemon/notify.h"
+#include "daemon/options.h"
+#include "daemon/server.h"
+#include "daemon/version.h"
+
+struct daemon {
+	struct options options;
+	struct listen_socket socket;
+	struct server server;
+	struct event_base *base;
+	struct event *sigterm, *sigint;
+	bool is_told; /* to stop, once */
+};
+
+static void on_signal(evutil_socket_t signo, short what, void *arg)
+{
+	struct daemon *daemon = arg;
+
+	(void)what;
+	if (daemon->is_told) {
+		log_warn("signal %d again: stopping at once", (int)signo);
+		listen_close(&daemon->socket);
+		_exit(EXIT_CODE_FAILURE);
+	}
+	daemon->is_told = true;
+	log_info("signal %d: refusing what waits, finishing what runs",
+		 (int)signo);
+	/* Nobody finds us any more; who has connected still gets an answer. */
+	listen_unlink(&daemon->socket);
+	server_stop(&daemon->server, false);
+}
+
+/* One connection is a descriptor, and a half-closed one two. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		log_debug("the limit of open files stays: %s", strerror(errno));
+}
+
+static int take_socket(struct daemon *daemon)
+{
+	const struct options *options = &daemon->options;
+	char err[300];
+	int fd = notify_listen_fd(), rc;
+
+	if (fd >= 0) {
+		listen_adopt(&daemon->socket, fd);
+		return EXIT_CODE_OK;
+	}
+	if (fd == -EINVAL) {
+		log_error(
+			"LISTEN_FDS: expected one listening Unix stream socket");
+		return EXIT_CODE_SOCKET;
+	}
+	rc = listen_open(&daemon->socket, options->socket_path,
+			 options->socket_mode, options->socket_uid,
+			 options->socket_gid, err, sizeof(err));
+	if (rc == 0) {
+		log_info("listening on %s", options->socket_path);
+		return EXIT_CODE_OK;
+	}
+	log_error("%s", err);
+	return rc == -EADDRINUSE ? EXIT_CODE_IN_USE : EXIT_CODE_SOCKET;
+}
+
+static int serve(struct daemon *daemon)
+{
+	int rc, exit_code;
+
+	daemon->base = event_base_new();
+	if (!daemon->base)
+		return EXIT_CODE_FAILURE;
+	daemon->sigterm =
+		evsignal_new(daemon->base, SIGTERM, on_signal, daemon);
+	daemon->sigint = evsignal_new(daemon->base, SIGINT, on_signal, daemon);
+	if (!daemon->sigterm || !daemon->sigint ||
+	    event_add(daemon->sigterm, NULL) != 0 ||
+	    event_add(daemon->sigint, NULL) != 0)
+		return EXIT_CODE_FAILURE;
+	rc = server_init(&daemon->server, daemon->base, &daemon->options,
+			 daemon->socket.fd);
+	if (rc != 0) {
+		log_error("cannot start: %s", strerror(-rc));
+		return EXIT_CODE_FAILURE;
+	}
+	event_base_dispatch(daemon->base);
+	listen_unlink(&daemon->socket);
+	exit_code = daemon->server.exit_code;
+	server_deinit(&daemon->server);
+	event_free(daemon->sigterm);
+	event_free(daemon->sigint);
+	event_base_free(daemon->base);
+	libevent_global_shutdown();
+	return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+	static struct daemon daemon = { .socket = { .fd = -1, .lock_fd = -1 } };
+	char err[300];
+	int exit_code;
+
+	switch (options_parse(argc, argv, &daemon.options, err, sizeof(err))) {
+	case OPTIONS_HELP:
+		fputs(options_help(), stdout);
+		return EXIT_CODE_OK;
+	case OPTIONS_VERSION:
+		puts("tarnd " TARN_VERSION);
+		return EXIT_CODE_OK;
+	case OPTIONS_WRONG:
+		fprintf(stderr, "tarnd: %s\nTry: tarnd --help\n", err);
+		return EXIT_CODE_USAGE;
+	case OPTIONS_RUN:
+		break;
+	}
+	log_init(daemon.options.log_level);
+	signal(SIGPIPE, SIG_IGN);
+	/* Several threads parse JSON: the hash seed is made here, once. */
+	json_object_seed(0);
+	raise_file_limit();
+	exit_code = take_socket(&daemon);
+	if (exit_code == EXIT_CODE_OK)
+		exit_code = serve(&daemon);
+	listen_close(&daemon.socket);
+	if (exit_code == EXIT_CODE_OK)
+		log_info("stopped");
+	return exit_code;
+}
