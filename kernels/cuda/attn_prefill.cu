@@ -32,6 +32,8 @@ enum {
 	NR_CONSUMER_WARPS = NR_GROUPS * 4,
 	K_STEPS = HEAD_DIM / 16,
 	P_STEPS = GPU_ATTN_BLOCK_TOKENS / 16,
+	HALF_BYTES = GPU_ATTN_PREFILL_LOAD * KV_ROW_BYTES,
+	BLOCK_BYTES = 2 * HALF_BYTES,
 	ACC = 64, /* accumulators a thread holds of 64 x 128 */
 };
 
@@ -51,9 +53,9 @@ struct prefill_slot {
 };
 
 struct prefill_smem {
-	uint8_t q[KV_BLOCK_BYTES];
-	uint8_t k[NR_STAGES][KV_BLOCK_BYTES];
-	uint8_t v[NR_STAGES][KV_BLOCK_BYTES];
+	uint8_t q[BLOCK_BYTES];
+	uint8_t k[NR_STAGES][BLOCK_BYTES];
+	uint8_t v[NR_STAGES][BLOCK_BYTES];
 	float4 total[NR_GROUPS][ACC / 4][GROUP_THREADS]; /* each thread its own column */
 	struct prefill_slot slot[NR_SLOTS];
 	uint64_t q_full, q_empty;
@@ -105,9 +107,10 @@ static __device__ __forceinline__ void load_k(struct loader *l, uint32_t block)
 
 	kv_walk_to(&l->walk, token);
 	mbar_wait(&l->sm->k_empty[at], pass_of(l->nr_k) ^ 1);
-	mbar_arrive_expect(full, kv_block_bytes(&l->walk, token, kv->tile_tokens));
-	kv_load_block(&l->walk, &kv->k_block, &kv->k_tile, kv->tile_tokens,
-		      kv->k_plane + l->kv_head, token, l->sm->k[at], full, l->policy);
+	mbar_arrive_expect(full,
+			   kv_load_bytes(&l->walk, token, GPU_ATTN_PREFILL_LOAD, kv->tile_tokens));
+	kv_load(&l->walk, &kv->k_block, &kv->k_tile, kv->tile_tokens, kv->k_plane + l->kv_head,
+		token, GPU_ATTN_PREFILL_LOAD, l->sm->k[at], full, l->policy);
 	l->nr_k++;
 }
 
@@ -120,9 +123,10 @@ static __device__ __forceinline__ void load_v(struct loader *l, const struct kv_
 	uint64_t *full = &l->sm->v_full[at];
 
 	mbar_wait(&l->sm->v_empty[at], pass_of(l->nr_v) ^ 1);
-	mbar_arrive_expect(full, kv_block_bytes(walk, token, kv->tile_tokens));
-	kv_load_block(walk, &kv->v_block, &kv->v_tile, kv->tile_tokens, kv->v_plane + l->kv_head,
-		      token, l->sm->v[at], full, l->policy);
+	mbar_arrive_expect(full,
+			   kv_load_bytes(walk, token, GPU_ATTN_PREFILL_LOAD, kv->tile_tokens));
+	kv_load(walk, &kv->v_block, &kv->v_tile, kv->tile_tokens, kv->v_plane + l->kv_head, token,
+		GPU_ATTN_PREFILL_LOAD, l->sm->v[at], full, l->policy);
 	l->nr_v++;
 }
 
@@ -164,7 +168,7 @@ static __device__ __forceinline__ void produce(const struct gpu_attn_prefill_par
 		}
 		unit = p->units[at / p->nr_q_heads];
 		seq = p->seqs[unit.seq];
-		row = unit.part * GPU_ATTN_PREFILL_ROWS;
+		row = unit.tile * GPU_ATTN_PREFILL_ROWS;
 		nr_rows = min(seq.nr_rows - row, (uint32_t)GPU_ATTN_PREFILL_ROWS);
 		end = seq.first_pos + row + nr_rows; /* tokens the last row sees */
 		slot->nr_blocks = (end + GPU_ATTN_BLOCK_TOKENS - 1) / GPU_ATTN_BLOCK_TOKENS;
@@ -175,10 +179,12 @@ static __device__ __forceinline__ void produce(const struct gpu_attn_prefill_par
 		slot->head = head;
 		mbar_arrive(&sm->slot_full[nr_taken % NR_SLOTS]);
 		mbar_wait(&sm->q_empty, (nr_taken & 1) ^ 1);
-		mbar_arrive_expect(&sm->q_full, KV_BLOCK_BYTES);
+		mbar_arrive_expect(&sm->q_full, BLOCK_BYTES);
 		tma_load_4d(sm->q, &p->q_map, &sm->q_full, 0, seq.first_row + row, 0, head);
 		l.kv_head = head / (p->nr_q_heads / p->kv.nr_kv_heads);
-		kv_walk_start(&l.walk, p->pieces, &seq);
+		l.walk.next = p->pieces + seq.first_piece + 1;
+		l.walk.piece = p->pieces[seq.first_piece];
+		l.walk.nr_tokens = seq.nr_tokens;
 		load_unit(&l, slot->nr_blocks);
 	}
 	queue_leave(p->queue);
@@ -197,7 +203,7 @@ static __device__ __forceinline__ void issue_scores(float (&s)[ACC], uint32_t q,
 	wgmma_fence();
 #pragma unroll
 	for (int i = 0; i < K_STEPS; i++) {
-		uint32_t at = (i / 4) * KV_HALF_BYTES + (i % 4) * 32;
+		uint32_t at = (i / 4) * HALF_BYTES + (i % 4) * 32;
 
 		wgmma_m64n128k16_ss(s, wgmma_desc(q + at, 0), wgmma_desc(k + at, 0),
 				    i > 0); // S[64][128]
@@ -211,8 +217,7 @@ issue_outputs(float (&o)[ACC], const uint32_t (&p)[P_STEPS * 4], uint32_t v, int
 	wgmma_fence();
 #pragma unroll
 	for (int i = 0; i < P_STEPS; i++)
-		wgmma_m64n128k16_rs(o, &p[i * 4],
-				    wgmma_desc(v + i * 16 * KV_ROW_BYTES, KV_HALF_BYTES),
+		wgmma_m64n128k16_rs(o, &p[i * 4], wgmma_desc(v + i * 16 * KV_ROW_BYTES, HALF_BYTES),
 				    i > 0 || accumulate); // O[64][128]
 	wgmma_commit();
 }
@@ -271,8 +276,11 @@ static __device__ __forceinline__ void pack_probs(const float (&s)[ACC], uint32_
 		p[i] = pack_bf16(s[2 * i], s[2 * i + 1]); // P[64][128]
 }
 
+/* Most blocks of a long row do not move its maximum: a factor of 1 changes no bit. */
 static __device__ __forceinline__ void rescale_outputs(float (&o)[ACC], const float (&rescale)[2])
 {
+	if (!__any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f))
+		return;
 #pragma unroll
 	for (int i = 0; i < ACC; i++)
 		o[i] = __fmul_rn(o[i], rescale[i % 4 / 2]);
@@ -402,7 +410,7 @@ static __device__ __forceinline__ void consume_unit(const struct gpu_attn_prefil
 	float rescale[2];
 
 	mbar_wait(&sm->k_full[me->nr_k % NR_STAGES], pass_of(me->nr_k));
-	issue_scores(s, q, k + me->nr_k % NR_STAGES * KV_BLOCK_BYTES);
+	issue_scores(s, q, k + me->nr_k % NR_STAGES * BLOCK_BYTES);
 	wgmma_wait<0>();
 	wgmma_hold(s);
 	release(&sm->k_empty[me->nr_k++ % NR_STAGES]);
@@ -421,9 +429,9 @@ static __device__ __forceinline__ void consume_unit(const struct gpu_attn_prefil
 
 		mbar_wait(&sm->k_full[me->nr_k % NR_STAGES], pass_of(me->nr_k));
 		named_sync(BAR_TURN + me->group, NR_GROUPS * GROUP_THREADS);
-		issue_scores(s, q, k + me->nr_k % NR_STAGES * KV_BLOCK_BYTES);
+		issue_scores(s, q, k + me->nr_k % NR_STAGES * BLOCK_BYTES);
 		mbar_wait(&sm->v_full[me->nr_v % NR_STAGES], pass_of(me->nr_v));
-		issue_outputs(o, probs, v + me->nr_v % NR_STAGES * KV_BLOCK_BYTES,
+		issue_outputs(o, probs, v + me->nr_v % NR_STAGES * BLOCK_BYTES,
 			      (n - 1) % GPU_ATTN_SPLIT_BLOCKS != 0);
 		named_arrive(BAR_TURN + (me->group ^ 1), NR_GROUPS * GROUP_THREADS);
 		wgmma_wait<1>();
@@ -454,12 +462,12 @@ static __device__ __forceinline__ void consume_unit(const struct gpu_attn_prefil
 	nr_valid = slot->nr_tokens - (nr_blocks - 1) * GPU_ATTN_BLOCK_TOKENS;
 	if (nr_valid < GPU_ATTN_BLOCK_TOKENS) {
 		/* Both warpgroups write the same zeroes, each before it reads. */
-		kv_zero_rows(sm->v[at], nr_valid, threadIdx.x % GROUP_THREADS, GROUP_THREADS);
+		kv_zero_rows(sm->v[at], GPU_ATTN_BLOCK_TOKENS, nr_valid,
+			     threadIdx.x % GROUP_THREADS, GROUP_THREADS);
 		fence_async_smem();
 		named_sync(BAR_GROUP + me->group, GROUP_THREADS);
 	}
-	issue_outputs(o, probs, v + at * KV_BLOCK_BYTES,
-		      (nr_blocks - 1) % GPU_ATTN_SPLIT_BLOCKS != 0);
+	issue_outputs(o, probs, v + at * BLOCK_BYTES, (nr_blocks - 1) % GPU_ATTN_SPLIT_BLOCKS != 0);
 	wgmma_wait<0>();
 	wgmma_hold(o);
 	release(&sm->v_empty[at]);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads 128-token blocks of K or V of one sequence into shared memory by the
- * copy engine, walking the sequence's chain of pieces. One elected producer
- * thread owns a walk. Tiles that were never committed are not touched (their
- * pages may not exist); their rows in shared memory keep what they held, and
- * the consumer masks K's and zeroes V's.
+ * Loads K or V of one sequence into shared memory by the copy engine, walking
+ * the sequence's chain of pieces. One elected producer thread owns a walk.
+ * load_tokens, a constant of the kernel, is the size of one load: 64 or 128.
+ * Tiles that were never committed are not touched (their pages may not exist);
+ * their rows in shared memory keep what they held, and the consumer masks K's
+ * and zeroes V's.
  *
- * In shared memory a block is two halves of head_dim, each 128 rows of 128
- * bytes under the 128-byte swizzle: 32 KiB.
+ * In shared memory a load is two halves of head_dim, each load_tokens rows of
+ * 128 bytes under the 128-byte swizzle.
  */
 #ifndef TARN_KERNELS_CUDA_KV_WALK_CUH
 #define TARN_KERNELS_CUDA_KV_WALK_CUH
@@ -16,8 +17,7 @@
 
 enum {
 	KV_ROW_BYTES = 128, /* 64 elements of 16 bits: one swizzle row */
-	KV_HALF_BYTES = GPU_ATTN_BLOCK_TOKENS * KV_ROW_BYTES,
-	KV_BLOCK_BYTES = 2 * KV_HALF_BYTES,
+	KV_TOKEN_BYTES = 2 * KV_ROW_BYTES,
 };
 
 struct kv_walk {
@@ -25,15 +25,6 @@ struct kv_walk {
 	struct gpu_attn_piece piece; /* the one that holds the tokens last asked for */
 	uint32_t nr_tokens; /* of the sequence */
 };
-
-static __device__ __forceinline__ void kv_walk_start(struct kv_walk *walk,
-						     const struct gpu_attn_piece *pieces,
-						     const struct gpu_attn_seq *seq)
-{
-	walk->next = pieces + seq->first_piece + 1;
-	walk->piece = pieces[seq->first_piece];
-	walk->nr_tokens = seq->nr_tokens;
-}
 
 static __device__ __forceinline__ void kv_walk_to(struct kv_walk *walk, uint32_t token)
 {
@@ -47,29 +38,29 @@ static __device__ __forceinline__ uint32_t kv_walk_tile(const struct kv_walk *wa
 	return walk->piece.first_tile + (token - walk->piece.first_token) / tile_tokens;
 }
 
-/* Bytes that kv_load_block will bring for the block at first_token. */
-static __device__ __forceinline__ uint32_t kv_block_bytes(const struct kv_walk *walk,
-							  uint32_t first_token,
-							  uint32_t tile_tokens)
+/* Bytes that kv_load will bring for the tokens from first_token; 0 behind the last one. */
+static __device__ __forceinline__ uint32_t kv_load_bytes(const struct kv_walk *walk,
+							 uint32_t first_token, uint32_t load_tokens,
+							 uint32_t tile_tokens)
 {
-	uint32_t left = walk->nr_tokens - first_token;
+	uint32_t left = walk->nr_tokens - min(first_token, walk->nr_tokens);
 
-	if (left >= GPU_ATTN_BLOCK_TOKENS)
-		return KV_BLOCK_BYTES;
-	return (left + tile_tokens - 1) / tile_tokens * tile_tokens * 2 * KV_ROW_BYTES;
+	if (left >= load_tokens)
+		return load_tokens * KV_TOKEN_BYTES;
+	return (left + tile_tokens - 1) / tile_tokens * tile_tokens * KV_TOKEN_BYTES;
 }
 
 /*
- * first_token: a multiple of 128, < nr_tokens, not below the walk's piece.
- * `bar` must already expect kv_block_bytes.
+ * first_token: a multiple of load_tokens, < nr_tokens, in the walk's piece (the
+ * caller has walked there). `bar` must already expect kv_load_bytes.
  */
 static __device__ __forceinline__ void
-kv_load_block(const struct kv_walk *from, const struct gpu_attn_tensor_map *block,
-	      const struct gpu_attn_tensor_map *tile, uint32_t tile_tokens, uint32_t plane,
-	      uint32_t first_token, uint8_t *dst, uint64_t *bar, uint64_t policy)
+kv_load(const struct kv_walk *from, const struct gpu_attn_tensor_map *block,
+	const struct gpu_attn_tensor_map *tile, uint32_t tile_tokens, uint32_t plane,
+	uint32_t first_token, uint32_t load_tokens, uint8_t *dst, uint64_t *bar, uint64_t policy)
 {
 	struct kv_walk walk = *from;
-	uint32_t end = first_token + GPU_ATTN_BLOCK_TOKENS;
+	uint32_t end = first_token + load_tokens;
 
 	if (end <= walk.nr_tokens && end <= walk.piece.end_token) {
 		tma_load_5d(dst, block, bar, 0, 0, kv_walk_tile(&walk, first_token, tile_tokens), 0,
@@ -84,24 +75,25 @@ kv_load_block(const struct kv_walk *from, const struct gpu_attn_tensor_map *bloc
 		kv_walk_to(&walk, token);
 		at = kv_walk_tile(&walk, token, tile_tokens);
 		tma_load_5d(rows, tile, bar, 0, 0, at, 0, plane, policy);
-		tma_load_5d(rows + KV_HALF_BYTES, tile, bar, 0, 0, at, 1, plane, policy);
+		tma_load_5d(rows + load_tokens * KV_ROW_BYTES, tile, bar, 0, 0, at, 1, plane,
+			    policy);
 	}
 }
 
 /*
- * Zeroes rows [nr_valid, 128) of a V block: probability 0 times a stale NaN is
+ * Zeroes rows [nr_valid, nr_rows) of a load of V: probability 0 times a stale NaN is
  * NaN. Called by nr_threads threads, this one being `thread`; the caller
  * orders it (fence_async_smem, barrier) before MMAs and later copies.
  */
-static __device__ __forceinline__ void kv_zero_rows(uint8_t *v, uint32_t nr_valid, uint32_t thread,
-						    uint32_t nr_threads)
+static __device__ __forceinline__ void kv_zero_rows(uint8_t *v, uint32_t nr_rows, uint32_t nr_valid,
+						    uint32_t thread, uint32_t nr_threads)
 {
-	uint32_t nr_chunks = (GPU_ATTN_BLOCK_TOKENS - nr_valid) * (KV_ROW_BYTES / 16);
+	uint32_t nr_chunks = nr_valid < nr_rows ? (nr_rows - nr_valid) * (KV_ROW_BYTES / 16) : 0;
 	uint8_t *tail = v + nr_valid * KV_ROW_BYTES;
 
 	for (uint32_t i = thread; i < nr_chunks; i += nr_threads) {
 		*(uint4 *)(tail + i * 16) = make_uint4(0, 0, 0, 0);
-		*(uint4 *)(tail + KV_HALF_BYTES + i * 16) = make_uint4(0, 0, 0, 0);
+		*(uint4 *)(tail + nr_rows * KV_ROW_BYTES + i * 16) = make_uint4(0, 0, 0, 0);
 	}
 }
 

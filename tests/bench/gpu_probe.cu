@@ -2,7 +2,7 @@
 /*
  * Probe of the attention kernels on a GPU: correctness against float64, bit
  * equality of decode, prefill, layouts, chunks and chains, and speed. Run by
- * scripts/bench-gpu-probe: gpu_probe CUBIN_DIR small|check|time. Exits 1 if a
+ * scripts/bench-gpu-probe: gpu_probe CUBIN_DIR small|check|bits|quick|time. Exits 1 if a
  * check fails. One thread.
  */
 #include <set>
@@ -38,7 +38,7 @@ static void map_runs(struct arena *a, const struct batch *b,
 			size_t len = nr * t * NR_KV_HEADS * ROW_BYTES;
 
 			if (l->tile_tokens) {
-				at = r.first_tile * (size_t)t * TOKEN_BYTES;
+				at = (size_t)r.first_tile * t * TOKEN_BYTES;
 				len = nr * t * TOKEN_BYTES;
 			}
 			for (size_t h = at / handle_bytes;
@@ -139,6 +139,40 @@ static void add_chain(struct batch *b, const struct layout *l,
 	}
 }
 
+/* Where two outputs differ: the first few (row, head), for whoever must find out why. */
+static void print_diffs(const struct batch *b, const uint16_t *dev_x,
+			const uint16_t *dev_y)
+{
+	std::vector<uint16_t> x(out_elems(b)), y(out_elems(b));
+	uint32_t nr_printed = 0;
+
+	RT_OK(cudaMemcpy(x.data(), dev_x, x.size() * 2,
+			 cudaMemcpyDeviceToHost));
+	RT_OK(cudaMemcpy(y.data(), dev_y, y.size() * 2,
+			 cudaMemcpyDeviceToHost));
+	for (size_t at = 0; at < x.size() && nr_printed < 24; at += HEAD_DIM) {
+		uint32_t nr = 0, first = 0;
+		double worst = 0;
+
+		for (uint32_t d = HEAD_DIM; d-- > 0;) {
+			if (x[at + d] == y[at + d])
+				continue;
+			nr++;
+			first = d;
+			worst = std::max(worst, fabs(from_bf16(x[at + d]) -
+						     from_bf16(y[at + d])));
+		}
+		if (nr) {
+			printf("  row %zu head %zu: %u differ, first %u (%g, %g), most %g\n",
+			       at / HEAD_DIM / NR_Q_HEADS,
+			       at / HEAD_DIM % NR_Q_HEADS, nr, first,
+			       from_bf16(x[at + first]),
+			       from_bf16(y[at + first]), worst);
+			nr_printed++;
+		}
+	}
+}
+
 static void report_diffs(const char *what, const struct layout *l,
 			 uint32_t nr_tokens, uint32_t q_std16,
 			 const struct batch *b, const uint16_t *x,
@@ -151,6 +185,8 @@ static void report_diffs(const char *what, const struct layout *l,
 		 "%s, %s, %u tokens, q_std %u: %llu of %zu values differ", what,
 		 layout_name(l), nr_tokens, q_std16 / 16, diffs, out_elems(b));
 	report(written && diffs == 0, line);
+	if (diffs)
+		print_diffs(b, x, y);
 }
 
 /*
@@ -241,6 +277,38 @@ static void check_bits(struct arena *a, uint32_t tile_tokens,
 	}
 	batch_free(&whole);
 	batch_free(&rows);
+}
+
+/* The comparison that needs the most luck to pass: decode of every prefix, again and again. */
+static void run_bits(void)
+{
+	struct layout l = { 16, 16 * CAP_TOKENS };
+	struct batch whole = {}, rows = {};
+	struct arena a = {};
+	uint32_t nr_tokens = 8192;
+
+	arena_reserve(&a, 64ul * CAP_TOKENS * TOKEN_BYTES);
+	add_chain(&whole, &l, nr_tokens, NULL);
+	add_chain(&rows, &l, nr_tokens, NULL);
+	batch_add_seq(&whole, 0, 0, nr_tokens, 0, nr_tokens);
+	for (uint32_t i = 0; i < nr_tokens; i++)
+		batch_add_seq(&rows, 0, 0, i + 1, i, 1);
+	batch_upload(&whole, 16);
+	batch_upload(&rows, 16);
+	map_runs(&a, &whole, &l, STOCK_HANDLE_BYTES);
+	batch_fill(&whole, &a, &l, CHECK_LAYER);
+	run_once(launch_prefill, &whole, &a, &l, CHECK_LAYER, whole.out);
+	for (int i = 0; i < 10; i++) {
+		bool written = run_once(launch_decode, &rows, &a, &l,
+					CHECK_LAYER, rows.out);
+
+		report_diffs("prefill = decode", &l, nr_tokens, 16, &whole,
+			     whole.out, rows.out, written);
+	}
+	arena_unmap(&a);
+	batch_free(&whole);
+	batch_free(&rows);
+	CU_OK(cuMemAddressFree(a.base, a.reserved_bytes));
 }
 
 static void run_checks(bool small)
@@ -363,7 +431,7 @@ static void time_decode(const struct arena *a, const struct layout *l,
 	rotated = time_launches(launch_decode, &b, a, l, NR_ROTATED,
 				&rotated_min) /
 		  NR_ROTATED;
-	printf("decode  %-6s %3zu MiB %-10s one cold %8.1f us (min %8.1f) %.3f TB/s, "
+	printf("decode  %-9s %3zu MiB %-10s one cold %8.1f us (min %8.1f) %.3f TB/s, "
 	       "8 layers %8.1f us each %.3f TB/s\n",
 	       layout_name(l), a->handle_bytes >> 20, name, one * 1e3,
 	       one_min * 1e3, bytes / one * 1e-9, rotated * 1e3,
@@ -388,7 +456,7 @@ static void time_prefill(const struct arena *a, const struct layout *l,
 		       error_of(&b, b.out, 0, 16, 16) <= 4e-3,
 	       "timed prefill is right");
 	one = time_launches(launch_prefill, &b, a, l, 1, &one_min);
-	printf("prefill %-6s %3zu MiB %6u tokens %8.1f us (min %8.1f) %.1f TFLOP/s\n",
+	printf("prefill %-9s %3zu MiB %6u tokens %8.1f us (min %8.1f) %.1f TFLOP/s\n",
 	       layout_name(l), a->handle_bytes >> 20, nr_tokens, one * 1e3,
 	       one_min * 1e3, flops / one * 1e-9);
 	fflush(stdout);
@@ -418,7 +486,8 @@ static void time_read(const struct arena *a)
 	       bytes / best * 1e-9);
 }
 
-static void run_times(size_t handle_bytes, bool quick)
+/* only_tile: 1 for all layouts, else that one. */
+static void run_times(size_t handle_bytes, bool quick, uint32_t only_tile)
 {
 	const size_t total_tokens = 512 * 1024;
 	std::vector<uint16_t> first[5];
@@ -432,6 +501,8 @@ static void run_times(size_t handle_bytes, bool quick)
 	for (uint32_t t : tile_sizes) {
 		struct layout l = { t, total_tokens };
 
+		if (only_tile != 1 && t != only_tile)
+			continue;
 		time_decode(&a, &l, "32 x 8k", std::vector<uint32_t>(32, 8192),
 			    &first[0]);
 		time_decode(&a, &l, "256 x 2k",
@@ -457,10 +528,9 @@ int main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[2] : "";
 
-	if (argc < 3 || (strcmp(mode, "small") && strcmp(mode, "check") &&
-			 strcmp(mode, "time"))) {
+	if (argc < 3 || !strstr("small check bits quick time", mode)) {
 		fprintf(stderr,
-			"usage: gpu_probe CUBIN_DIR small|check|time\n");
+			"usage: gpu_probe CUBIN_DIR small|check|bits|quick|time\n");
 		return 2;
 	}
 	RT_OK(cudaFree(NULL)); /* makes the primary context current */
@@ -475,11 +545,15 @@ int main(int argc, char **argv)
 	prefill_fn = load_kernel(argv[1], "attn_prefill.cubin",
 				 "attn_prefill_d128",
 				 GPU_ATTN_PREFILL_SMEM_BYTES);
-	if (strcmp(mode, "time")) {
+	if (strcmp(mode, "bits") == 0) {
+		run_bits();
+	} else if (strcmp(mode, "quick") == 0) {
+		run_times(LARGE_HANDLE_BYTES, false, 32);
+	} else if (strcmp(mode, "time")) {
 		run_checks(strcmp(mode, "small") == 0);
 	} else {
-		run_times(STOCK_HANDLE_BYTES, false);
-		run_times(LARGE_HANDLE_BYTES, true);
+		run_times(STOCK_HANDLE_BYTES, false, 1);
+		run_times(LARGE_HANDLE_BYTES, true, 1);
 	}
 	printf("%d checks failed\n", nr_failed);
 	return nr_failed != 0;

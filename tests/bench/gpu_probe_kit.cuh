@@ -189,14 +189,15 @@ struct layout {
 	size_t total_tokens;
 };
 
+/* Per-layer buffers are seen as tiles of 64 tokens. */
 static uint32_t map_tokens(const struct layout *l)
 {
-	return l->tile_tokens ? l->tile_tokens : GPU_ATTN_BLOCK_TOKENS;
+	return l->tile_tokens ? l->tile_tokens : GPU_ATTN_DECODE_LOAD;
 }
 
 static const char *layout_name(const struct layout *l)
 {
-	static char name[16];
+	static char name[32];
 
 	if (!l->tile_tokens)
 		return "layer";
@@ -221,7 +222,7 @@ static __device__ __host__ inline size_t kv_offset(struct layout l,
 
 	if (!t)
 		return (plane / NR_KV_HEADS * l.total_tokens +
-			(size_t)first_tile * GPU_ATTN_BLOCK_TOKENS +
+			(size_t)first_tile * GPU_ATTN_DECODE_LOAD +
 			token_in_run) *
 			       NR_KV_HEADS * ROW_BYTES +
 		       plane % NR_KV_HEADS * ROW_BYTES;
@@ -344,18 +345,18 @@ static void encode_map(struct gpu_attn_tensor_map *map, CUdeviceptr base,
 		(CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank,
 		(void *)base, dims, strides, box, ones,
 		CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-		CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+		CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
 		CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 }
 
 static void kv_maps(struct gpu_attn_tensor_map *block,
 		    struct gpu_attn_tensor_map *tile, const struct layout *l,
-		    CUdeviceptr base, size_t reserved_bytes)
+		    CUdeviceptr base, size_t reserved_bytes,
+		    uint32_t load_tokens)
 {
 	cuuint64_t t = map_tokens(l);
 	cuuint32_t block_box[5] = { 64, (cuuint32_t)t,
-				    (cuuint32_t)(GPU_ATTN_BLOCK_TOKENS / t), 2,
-				    1 };
+				    (cuuint32_t)(load_tokens / t), 2, 1 };
 	cuuint32_t tile_box[5] = { 64, (cuuint32_t)t, 1, 1, 1 };
 	cuuint64_t dims[5] = { 64, t, 0, 2, 0 };
 	cuuint64_t strides[4];
@@ -379,13 +380,14 @@ static void kv_maps(struct gpu_attn_tensor_map *block,
 }
 
 static void kv_init(struct gpu_attn_kv *kv, const struct arena *a,
-		    const struct layout *l, uint32_t layer)
+		    const struct layout *l, uint32_t layer,
+		    uint32_t load_tokens)
 {
 	kv->tile_tokens = map_tokens(l);
 	kv->nr_kv_heads = NR_KV_HEADS;
 	if (l->tile_tokens) {
 		kv_maps(&kv->k_block, &kv->k_tile, l, a->base,
-			a->reserved_bytes);
+			a->reserved_bytes, load_tokens);
 		kv->v_block = kv->k_block;
 		kv->v_tile = kv->k_tile;
 		kv->k_plane = plane_at(layer, 0, 0);
@@ -394,9 +396,10 @@ static void kv_init(struct gpu_attn_kv *kv, const struct arena *a,
 		size_t buffer_bytes = l->total_tokens * NR_KV_HEADS * ROW_BYTES;
 
 		kv_maps(&kv->k_block, &kv->k_tile, l,
-			a->base + layer * 2 * buffer_bytes, 0);
+			a->base + layer * 2 * buffer_bytes, 0, load_tokens);
 		kv_maps(&kv->v_block, &kv->v_tile, l,
-			a->base + (layer * 2 + 1) * buffer_bytes, 0);
+			a->base + (layer * 2 + 1) * buffer_bytes, 0,
+			load_tokens);
 		kv->k_plane = kv->v_plane = 0;
 	}
 }
@@ -408,14 +411,16 @@ struct batch {
 	std::vector<struct gpu_attn_piece> pieces;
 	std::vector<struct gpu_attn_seq> seqs;
 	std::vector<uint32_t> content; /* hash id of each sequence */
-	std::vector<struct gpu_attn_unit> decode_units, prefill_units;
+	std::vector<struct gpu_attn_split> splits;
+	std::vector<struct gpu_attn_unit> units;
 	uint32_t nr_rows;
 	uint32_t nr_partials;
 	/* device copies */
 	struct fill_run *dev_runs;
 	struct gpu_attn_piece *dev_pieces;
 	struct gpu_attn_seq *dev_seqs;
-	struct gpu_attn_unit *dev_decode_units, *dev_prefill_units;
+	struct gpu_attn_split *dev_splits;
+	struct gpu_attn_unit *dev_units;
 	uint16_t *q, *out, *out2;
 	float *partial_out, *partial_state;
 	uint32_t *arrivals;
@@ -429,21 +434,47 @@ static void batch_add_run(struct batch *b, uint32_t content, uint32_t first,
 	b->pieces.push_back({ first, end, first_tile });
 }
 
+/* Decode's plan of a sequence; its chain of pieces must have been added. */
+static void add_splits(struct batch *b, uint32_t seq)
+{
+	const struct gpu_attn_seq *s = &b->seqs[seq];
+	uint32_t nr = (s->nr_tokens + GPU_ATTN_SPLIT_TOKENS - 1) /
+		      GPU_ATTN_SPLIT_TOKENS;
+	uint32_t piece = s->first_piece;
+
+	for (uint32_t i = 0; i < nr; i++) {
+		struct gpu_attn_split split = {};
+
+		split.first_token = i * GPU_ATTN_SPLIT_TOKENS;
+		split.end_token = std::min<uint32_t>(
+			split.first_token + GPU_ATTN_SPLIT_TOKENS,
+			s->nr_tokens);
+		while (b->pieces[piece].end_token <= split.first_token)
+			piece++;
+		split.seq = seq;
+		split.row = s->first_row;
+		split.nr_splits = nr;
+		split.first_partial = b->nr_partials;
+		split.next_piece = piece + 1;
+		split.piece = b->pieces[piece];
+		b->splits.push_back(split);
+	}
+	b->nr_partials += nr;
+}
+
 /* The chain is the last `nr_pieces` pieces added. */
 static void batch_add_seq(struct batch *b, uint32_t content,
 			  uint32_t first_piece, uint32_t nr_tokens,
 			  uint32_t first_row, uint32_t nr_rows)
 {
-	struct gpu_attn_seq s = { first_piece,	       nr_tokens,
-				  first_row,	       nr_rows,
-				  nr_tokens - nr_rows, b->nr_partials };
+	struct gpu_attn_seq s = { first_piece, nr_tokens, first_row, nr_rows,
+				  nr_tokens - nr_rows };
 
 	b->seqs.push_back(s);
 	b->content.push_back(content);
 	b->nr_rows = std::max(b->nr_rows, first_row + nr_rows);
 	if (nr_rows == 1)
-		b->nr_partials += (nr_tokens + GPU_ATTN_SPLIT_TOKENS - 1) /
-				  GPU_ATTN_SPLIT_TOKENS;
+		add_splits(b, (uint32_t)b->seqs.size() - 1);
 }
 
 template <class T> static T *to_device(const std::vector<T> &v)
@@ -456,35 +487,27 @@ template <class T> static T *to_device(const std::vector<T> &v)
 	return p;
 }
 
+/* Heaviest first, so that the last ones to start are short. */
 static void plan_units(struct batch *b)
 {
 	const auto &seqs = b->seqs;
-	auto split_tokens = [&](const struct gpu_attn_unit &u) {
-		return std::min<uint32_t>(
-			seqs[u.seq].nr_tokens - u.part * GPU_ATTN_SPLIT_TOKENS,
-			GPU_ATTN_SPLIT_TOKENS);
-	};
 	auto tile_end = [&](const struct gpu_attn_unit &u) {
 		return seqs[u.seq].first_pos +
-		       std::min<uint32_t>((u.part + 1) * GPU_ATTN_PREFILL_ROWS,
+		       std::min<uint32_t>((u.tile + 1) * GPU_ATTN_PREFILL_ROWS,
 					  seqs[u.seq].nr_rows);
 	};
 
-	for (uint32_t s = 0; s < seqs.size(); s++) {
-		if (seqs[s].nr_rows == 1)
-			for (uint32_t i = 0;
-			     i * GPU_ATTN_SPLIT_TOKENS < seqs[s].nr_tokens; i++)
-				b->decode_units.push_back({ s, i });
+	for (uint32_t s = 0; s < seqs.size(); s++)
 		for (uint32_t i = 0;
 		     i * GPU_ATTN_PREFILL_ROWS < seqs[s].nr_rows; i++)
-			b->prefill_units.push_back({ s, i });
-	}
-	std::stable_sort(b->decode_units.begin(), b->decode_units.end(),
-			 [&](const struct gpu_attn_unit &x,
-			     const struct gpu_attn_unit &y) {
-				 return split_tokens(x) > split_tokens(y);
+			b->units.push_back({ s, i });
+	std::stable_sort(b->splits.begin(), b->splits.end(),
+			 [](const struct gpu_attn_split &x,
+			    const struct gpu_attn_split &y) {
+				 return x.end_token - x.first_token >
+					y.end_token - y.first_token;
 			 });
-	std::stable_sort(b->prefill_units.begin(), b->prefill_units.end(),
+	std::stable_sort(b->units.begin(), b->units.end(),
 			 [&](const struct gpu_attn_unit &x,
 			     const struct gpu_attn_unit &y) {
 				 return tile_end(x) > tile_end(y);
@@ -505,8 +528,8 @@ static void batch_upload(struct batch *b, uint32_t q_std16)
 	b->dev_runs = to_device(b->runs);
 	b->dev_pieces = to_device(b->pieces);
 	b->dev_seqs = to_device(b->seqs);
-	b->dev_decode_units = to_device(b->decode_units);
-	b->dev_prefill_units = to_device(b->prefill_units);
+	b->dev_splits = to_device(b->splits);
+	b->dev_units = to_device(b->units);
 	RT_OK(cudaMalloc(&b->q, out_elems(b) * 2));
 	RT_OK(cudaMalloc(&b->out, out_elems(b) * 2));
 	RT_OK(cudaMalloc(&b->out2, out_elems(b) * 2));
@@ -525,18 +548,10 @@ static void batch_upload(struct batch *b, uint32_t q_std16)
 
 static void batch_free(struct batch *b)
 {
-	void *all[] = { b->dev_runs,
-			b->dev_pieces,
-			b->dev_seqs,
-			b->dev_decode_units,
-			b->dev_prefill_units,
-			b->q,
-			b->out,
-			b->out2,
-			b->partial_out,
-			b->partial_state,
-			b->arrivals,
-			b->queue };
+	void *all[] = { b->dev_runs,	b->dev_pieces,	  b->dev_seqs,
+			b->dev_splits,	b->dev_units,	  b->q,
+			b->out,		b->out2,	  b->arrivals,
+			b->partial_out, b->partial_state, b->queue };
 
 	for (void *p : all)
 		RT_OK(cudaFree(p));
@@ -580,22 +595,20 @@ static void launch_decode(const struct batch *b, const struct arena *a,
 	struct gpu_attn_decode_params p = {};
 	void *args[] = { &p };
 
-	kv_init(&p.kv, a, l, layer);
+	kv_init(&p.kv, a, l, layer, GPU_ATTN_DECODE_LOAD);
 	p.pieces = b->dev_pieces;
-	p.seqs = b->dev_seqs;
-	p.units = b->dev_decode_units;
+	p.splits = b->dev_splits;
 	p.q = b->q;
 	p.out = out;
 	p.partial_out = b->partial_out;
 	p.partial_state = b->partial_state;
 	p.arrivals = b->arrivals;
-	p.queue = b->queue;
-	p.nr_units = (uint32_t)b->decode_units.size();
+	p.nr_splits = (uint32_t)b->splits.size();
 	p.nr_q_heads = NR_Q_HEADS;
 	p.scale_log2 = scale_log2;
 	CU_OK(cuLaunchKernel(decode_fn,
-			     std::min<uint32_t>(2 * nr_sms,
-						p.nr_units * NR_KV_HEADS),
+			     std::min<uint32_t>(GPU_ATTN_DECODE_CTAS * nr_sms,
+						p.nr_splits * NR_KV_HEADS),
 			     1, 1, GPU_ATTN_DECODE_THREADS, 1, 1,
 			     GPU_ATTN_DECODE_SMEM_BYTES, stream, args, NULL));
 }
@@ -610,14 +623,14 @@ static void launch_prefill(const struct batch *b, const struct arena *a,
 	cuuint32_t box[4] = { 64, GPU_ATTN_PREFILL_ROWS, 2, 1 };
 	void *args[] = { &p };
 
-	kv_init(&p.kv, a, l, layer);
+	kv_init(&p.kv, a, l, layer, GPU_ATTN_PREFILL_LOAD);
 	encode_map(&p.q_map, (CUdeviceptr)b->q, 4, dims, strides, box);
 	p.pieces = b->dev_pieces;
 	p.seqs = b->dev_seqs;
-	p.units = b->dev_prefill_units;
+	p.units = b->dev_units;
 	p.out = out;
 	p.queue = b->queue;
-	p.nr_units = (uint32_t)b->prefill_units.size();
+	p.nr_units = (uint32_t)b->units.size();
 	p.nr_q_heads = NR_Q_HEADS;
 	p.scale_log2 = scale_log2;
 	CU_OK(cuLaunchKernel(
