@@ -24,7 +24,7 @@ enum {
 	CPU_PANEL_ROWS = 64,
 	CPU_UNPANELLED_ROWS = 8,
 	/* Groups of 16 outputs that wait in GATED's scratch, at most. */
-	CPU_GATE_GROUPS = 64,
+	CPU_GATE_GROUPS = 128,
 };
 
 struct cpu_matrix {

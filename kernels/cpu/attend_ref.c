@@ -208,12 +208,12 @@ size_t attn_scratch_bytes(const struct attn_layout *layout, uint32_t nr_q_heads,
 			  uint32_t max_unit_rows)
 {
 	/*
-	 * Per query: its copy, its sums, the folded sums, 16 lane sums, maxima, a sum and bounds;
+	 * Per query: its copy, its sums, the folded sums, 16 lane sums, maxima, a sum and four bounds;
 	 * then one group as floats, each array padded to 64 bytes.
 	 */
 	size_t nr_q = (size_t)max_unit_rows * (nr_q_heads / layout->nr_kv_heads);
-	size_t floats = nr_q * (3 * (size_t)layout->head_dim + ATTN_GROUP_TOKENS + 5) +
-			2 * ATTN_GROUP_TOKENS * ((size_t)layout->head_dim + 16) + 12 * 16;
+	size_t floats = nr_q * (3 * (size_t)layout->head_dim + ATTN_GROUP_TOKENS + 7) +
+			2 * ATTN_GROUP_TOKENS * ((size_t)layout->head_dim + 16) + 14 * 16;
 
 	return floats * sizeof(float);
 }

@@ -47,6 +47,8 @@ struct unit_state {
 	float *p; /* [block width][16] weights of one group, one block at a time */
 	float *kf, *vf; /* a group as floats */
 	uint32_t *lo, *end; /* [nr_q] visible tokens */
+	/* By a block's first query: tokens that all of it see. */
+	uint32_t *all_lo, *all_end;
 	uint32_t split; /* at hand */
 };
 
@@ -156,27 +158,52 @@ ATTEND_INLINE void visible(const struct unit_state *st, const struct group *grp,
 	*out_end = end > first ? end - grp->token : *out_first;
 }
 
-/* Softmax step of one query over one group; weights go to p[16]. */
+/* A larger maximum: what was summed so far is scaled to it. */
+ATTEND_INLINE void raise_max(struct unit_state *st, uint32_t q, float max)
+{
+	if (max > st->max[q]) {
+		if (st->max[q] != -INFINITY)
+			rescale(st->acc + (size_t)q * st->d, st->lanes + (size_t)q * GROUP, st->d,
+				exp_scalar(st->max[q] - max));
+		st->max[q] = max;
+	}
+}
+
+/* Softmax step of one query over the lanes it sees of one group; weights go to p[16]. */
 ATTEND_INLINE void soften(struct unit_state *st, uint32_t q, v16 s, uint32_t first, uint32_t end,
 			  float *p)
 {
-	float *lanes = st->lanes + (size_t)q * GROUP, *acc = st->acc + (size_t)q * st->d;
-	float max;
+	float *lanes = st->lanes + (size_t)q * GROUP;
 	v16_mask mask;
 
 	if (first >= end)
 		return;
 	mask = v16_mask_range(first, end);
 	s = v16_select(mask, v16_mul(s, v16_set1(st->a->scale)), v16_set1(-INFINITY));
-	max = v16_max_lane(s);
-	if (max > st->max[q]) {
-		if (st->max[q] != -INFINITY)
-			rescale(acc, lanes, st->d, exp_scalar(st->max[q] - max));
-		st->max[q] = max;
-	}
+	raise_max(st, q, v16_max_lane(s));
 	s = v16_exp(v16_sub(s, v16_set1(st->max[q])));
 	v16_store(lanes, v16_add(v16_load(lanes), v16_select(mask, s, v16_set1(0))));
 	v16_store(p, s);
+}
+
+/* The same for a block that sees the whole group: the common case, without masks. */
+ATTEND_INLINE void soften_block(struct unit_state *st, uint32_t q0, uint32_t nq, v16 *s)
+{
+	float max[MAX_BLOCK];
+
+	for (uint32_t q = 0; q < nq; q++) {
+		s[q] = v16_mul(s[q], v16_set1(st->a->scale));
+		max[q] = v16_max_lane(s[q]);
+	}
+	for (uint32_t q = 0; q < nq; q++)
+		raise_max(st, q0 + q, max[q]);
+	for (uint32_t q = 0; q < nq; q++) {
+		float *lanes = st->lanes + (size_t)(q0 + q) * GROUP;
+		v16 p = v16_exp(v16_sub(s[q], v16_set1(st->max[q0 + q])));
+
+		v16_store(lanes, v16_add(v16_load(lanes), p));
+		v16_store(st->p + q * GROUP, p);
+	}
 }
 
 /* One block of queries over @ng groups, all of them scored first. */
@@ -190,9 +217,17 @@ ATTEND_INLINE void scan_block(struct unit_state *st, uint32_t q0, uint32_t nq,
 	scores(qt, nq, k, ng, is_f16, st->d, s);
 	for (uint32_t g = 0; g < ng; g++) {
 		uint32_t first[MAX_BLOCK], end[MAX_BLOCK], all_first = 0, all_end = GROUP;
+		const struct group *grp = &groups[g];
 
+		if (grp->end - grp->first == GROUP && st->all_lo[q0] <= grp->token &&
+		    st->all_end[q0] >= grp->end) {
+			soften_block(st, q0, nq, s[g]);
+			weigh_block(st->p, nq, v[g], is_f16, st->d, 0, GROUP,
+				    st->acc + (size_t)q0 * st->d);
+			continue;
+		}
 		for (uint32_t q = 0; q < nq; q++) {
-			visible(st, &groups[g], q0 + q, &first[q], &end[q]);
+			visible(st, grp, q0 + q, &first[q], &end[q]);
 			soften(st, q0 + q, s[g][q], first[q], end[q], st->p + q * GROUP);
 			all_first = first[q] > all_first ? first[q] : all_first;
 			all_end = end[q] < all_end ? end[q] : all_end;
@@ -422,6 +457,8 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 	st->total_sum = take(&scratch, nr_q);
 	st->lo = (uint32_t *)take(&scratch, nr_q);
 	st->end = (uint32_t *)take(&scratch, nr_q);
+	st->all_lo = (uint32_t *)take(&scratch, nr_q);
+	st->all_end = (uint32_t *)take(&scratch, nr_q);
 	st->p = take(&scratch, (size_t)GROUP * MAX_BLOCK);
 	st->kf = take(&scratch, (size_t)GROUP * d);
 	st->vf = take(&scratch, (size_t)GROUP * d);
@@ -430,6 +467,8 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 	for (uint32_t q0 = 0; q0 < nr_q;) {
 		uint32_t nq = block_width(nr_q - q0);
 
+		st->all_lo[q0] = 0;
+		st->all_end[q0] = UINT32_MAX;
 		for (uint32_t q = 0; q < nq; q++) {
 			const struct attn_row *row = &a->plan->rows[u->first_row + (q0 + q) / g];
 			const float *src = a->q + row->batch_row * a->q_stride +
@@ -441,6 +480,10 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 			st->max[q0 + q] = -INFINITY;
 			st->end[q0 + q] = row->end_key;
 			st->lo[q0 + q] = row->first_key;
+			if (row->first_key > st->all_lo[q0])
+				st->all_lo[q0] = row->first_key;
+			if (row->end_key < st->all_end[q0])
+				st->all_end[q0] = row->end_key;
 		}
 		q0 += nq;
 	}

@@ -290,6 +290,9 @@ int main(int argc, char **argv)
 	       (double)rss_bytes() / (1 << 20), (double)engine->info.weight_bytes / (1 << 20));
 	measure_peaks((int)engine->info.nr_threads);
 	bench_prefill();
+	if (getenv("ONLY_DECODE"))
+		for (int i = 0; i < 8; i++)
+			bench_decode(128, NR_DECODES, "decode at 128");
 	if (getenv("ONLY_PREFILL"))
 		return 0;
 	bench_decode(128, NR_DECODES, "decode at 128");
