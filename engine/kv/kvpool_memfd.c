@@ -182,7 +182,7 @@ static int memfd_protect(struct kvpool_mem *mem)
 
 	if (!err && kvpool_sys.add_seals(mem->fd, ALL_SEALS)) {
 		err = -errno;
-		/* As before: if even that fails, the range stays readable and says so on writing. */
+		/* As before; if even that fails, the range stays readable. */
 		map_file(mem, mem->fd, PROT_READ | PROT_WRITE);
 	}
 	if (err) {

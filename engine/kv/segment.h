@@ -65,8 +65,8 @@ struct kv_cache_options {
 	uint32_t nr_streams;
 	uint32_t max_tokens; /* of one sequence: sizes the address ranges */
 	/*
-	 * Most tokens of one kv_seq_append() (a prompt chunk): what a windowed stream reserves beside
-	 * its window. 0: 512. A larger append takes the rest from what the pool has free.
+	 * Most tokens of one kv_seq_append() (a prompt chunk): what a windowed stream reserves
+	 * beside its window. 0: 512. A larger append takes the rest from what the pool has free.
 	 */
 	uint32_t max_append_tokens;
 	uint32_t tile_tokens; /* T; 0: kv_tile_tokens(). Other values are for tests. */

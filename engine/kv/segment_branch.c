@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/kv/segment_private.h"
+#include "engine/probes.h"
 
 /* The reservation, or what it has grown to beyond it. */
 static uint32_t most_tokens(const struct kv_seq *seq)
@@ -213,6 +214,7 @@ static int fork_seq(struct kv_seq *seq, uint32_t reserve,
 	child->len = seq->len;
 	child->indexed_len = seq->indexed_len;
 	kv_seq_account(child);
+	PROBE_SEGMENT_FORK(seq->leaf->id, child->leaf->id, seq->len);
 	*out_seq = child;
 	return 0;
 }

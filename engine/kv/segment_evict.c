@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "engine/kv/segment_private.h"
+#include "engine/probes.h"
 
 static void set_in_lru(struct kv_segment *seg, bool value)
 {
@@ -114,6 +115,7 @@ void kv_segment_seal(struct kv_segment *seg)
 	 * would keep parts that nobody needs from being given back.
 	 */
 	seg->is_sealed = true;
+	PROBE_SEGMENT_SEAL(seg->id, seg->nr_tokens);
 	seg->nr_holds = 1;
 	TAILQ_INSERT_TAIL(&cache->segments, seg, link);
 	cache->stat.nr_segments++;
@@ -273,6 +275,7 @@ bool kv_evict_one(struct kv_cache *cache)
 		if (seg->nr_holds)
 			continue;
 		cache->stat.evictions++;
+		PROBE_SEGMENT_EVICT(seg->id, seg->evictable_bytes);
 		if (!LIST_EMPTY(&seg->views))
 			evict_parts(seg);
 		else

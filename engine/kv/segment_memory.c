@@ -5,10 +5,15 @@
  * Knows nothing of sequences and of who refers to whom. Driver thread.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/kv/segment_private.h"
+#include "engine/probes.h"
+
+/* Of all caches of the process; several driver threads may count. */
+static atomic_ullong last_id;
 
 struct kv_segment *kv_segment_alloc(struct kv_cache *cache, uint32_t start,
 				    uint32_t end, uid_t owner)
@@ -18,6 +23,8 @@ struct kv_segment *kv_segment_alloc(struct kv_cache *cache, uint32_t start,
 	if (!seg)
 		return NULL;
 	seg->cache = cache;
+	seg->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) +
+		  1;
 	seg->start = start;
 	seg->owner = owner;
 	LIST_INIT(&seg->views);
@@ -173,6 +180,9 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 			kvpool_buf_release(st->bufs[i], first, end - first);
 		return -ENOSPC;
 	}
+	PROBE_SEGMENT_COMMIT(seg->id, stream,
+			     kv_tile_bytes(cache, stream, st->end_tile,
+					   end_tile));
 	st->end_tile = end_tile;
 	return 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/kv/segment_private.h"
+#include "engine/probes.h"
 
 /* What a sequence of @reserve tokens takes when nothing of it is shared. */
 static uint64_t need_alone(const struct kv_cache *cache, uint32_t reserve)
@@ -219,6 +220,7 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 		count_query(cache, nr, &match);
 		*out_matched = match.len;
 		*out_miss = match.miss;
+		PROBE_PREFIX_MATCH(owner, nr, match.len, match.miss);
 	}
 	kv_stat_publish(cache);
 	return err;
@@ -243,6 +245,7 @@ void kv_seq_close(struct kv_seq *seq)
 		kv_segment_seal(leaf);
 		kv_segment_unhold(leaf);
 	}
+	PROBE_SEQUENCE_END(seq->owner, seq->len);
 	kv_seq_free(seq);
 	kv_stat_publish(cache);
 }

@@ -60,6 +60,7 @@ LIST_HEAD(kv_view_list, kv_view);
 
 struct kv_segment {
 	struct kv_cache *cache;
+	uint64_t id; /* for probes: unique in this process, from 1 */
 	uint32_t start; /* position of token 0, a multiple of T */
 	uint32_t nr_tokens;
 	uint32_t capacity; /* of tokens, and of keys in tiles */

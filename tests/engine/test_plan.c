@@ -141,8 +141,7 @@ static void check_pieces(struct fixture_plan *self,
 	const struct attn_layout *l = kv_cache_layout(self->cache, stream);
 	const struct attn_piece *piece = plan->pieces + unit->first_piece;
 	uint32_t split_first = unit->first_split * ATTN_SPLIT_TOKENS;
-	uint32_t split_end =
-		split_first + unit->nr_splits * ATTN_SPLIT_TOKENS;
+	uint32_t split_end = split_first + unit->nr_splits * ATTN_SPLIT_TOKENS;
 
 	ASSERT_TRUE(unit->nr_pieces > 0);
 	for (uint32_t i = 0; i < unit->nr_pieces; i++, piece++) {

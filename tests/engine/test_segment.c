@@ -294,7 +294,7 @@ TEST_F(segment, finds_prefixes_of_every_length_around_tiles)
 			uint32_t most = nr - 1 < lens[i] ? nr - 1 : lens[i];
 
 			if (variant->window) {
-				/* The window in front of the cut may be gone: shorter, and said so. */
+				/* The cut's window may be gone: it says so. */
 				EXPECT_TRUE(self->matched <= most);
 				EXPECT_TRUE(self->matched == most ||
 					    self->miss == KV_MISS_WINDOW);

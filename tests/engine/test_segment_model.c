@@ -512,7 +512,7 @@ static void op_prepare_and_count(struct fixture_model *self,
 	kv_cache_stat(self->cache, &stat);
 	if (variant->layout == KV_LAYOUT_LAYER || variant->windows[0])
 		return;
-	/* At most a tile more than its tokens, for each sequence; a tile more at each end of a window. */
+	/* Less than a tile more than its tokens, at each end of a window. */
 	for (uint32_t i = 0; i < self->nr_seqs; i++) {
 		uint32_t T = variant->tile_tokens;
 
