@@ -3,293 +3,15 @@
  * The driver thread: see driver.h. All state below belongs to it, but for the
  * flags and the inbox in struct driver.
  */
-#include "daemon/driver.h"
+#include "daemon/driver_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/clock.h"
-#include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/probes.h"
-#include "daemon/schedule.h"
-
-/* Where a lane of the composed batch comes from. */
-struct slot {
-	struct job *job;
-	uint32_t lane;
-};
-
-struct run {
-	struct driver *driver;
-	struct tarn_engine *engine;
-	uint32_t budget;
-	struct job *jobs, **jobs_tail; /* in order of arrival */
-	struct queue_item *waiting, **waiting_tail; /* requests, likewise */
-	bool is_blocked; /* the first of waiting found no memory since the last sequence ended */
-	uint64_t nr_steps;
-	uint32_t nr_slots; /* size of the arrays below */
-	struct slot *slots;
-	struct sched_seq *seqs;
-	uint32_t *chunks;
-	struct tarn_work *work;
-	uint32_t *work_slots;
-	struct tarn_result *results;
-	struct queue_item *out, **out_tail; /* replies of this round */
-};
-
-static void post(struct run *run, struct reply *reply)
-{
-	if (!reply) {
-		log_error("out of memory: a reply is lost");
-		return;
-	}
-	*run->out_tail = &reply->item;
-	run->out_tail = &reply->item.next;
-}
-
-static void flush(struct run *run)
-{
-	*run->out_tail = NULL;
-	queue_push(run->driver->replies, run->out);
-	run->out = NULL;
-	run->out_tail = &run->out;
-}
-
-/* The request ends with an error; its reference is dropped. */
-static void refuse(struct run *run, struct request *request,
-		   const struct api_error *error)
-{
-	atomic_store(&request->state, REQUEST_FINISHED);
-	request_leave_backlog(request);
-	post(run, reply_create_error(request, error));
-	request_put(request);
-}
-
-static void refuse_stopping(struct run *run, struct request *request)
-{
-	struct api_error error;
-
-	api_fail(&error, 503, NULL, "shutting_down",
-		 "the server is shutting down");
-	error.retry_after_s = 5;
-	refuse(run, request, &error);
-}
-
-static void note_cancel(const struct request *request, uint32_t nr_generated)
-{
-	const uint64_t ns = clock_ns() - request->arrive_ns;
-
-	PROBE_REQUEST_CANCEL(request->serial, nr_generated, ns);
-	log_debug("%s cancelled after %u tokens", request->id, nr_generated);
-}
-
-/* ---- jobs that end early ---------------------------------------------------- */
-
-static void unlink_job(struct run *run, struct job *job)
-{
-	struct job **link = &run->jobs;
-
-	while (*link != job)
-		link = &(*link)->next;
-	*link = job->next;
-	if (run->jobs_tail == &job->next)
-		run->jobs_tail = link;
-	atomic_fetch_sub(&run->driver->nr_running,
-			 job->request->params.nr_choices);
-	run->is_blocked = false;
-}
-
-static void fail_job(struct run *run, struct job *job,
-		     const struct api_error *error)
-{
-	atomic_store(&job->request->state, REQUEST_FINISHED);
-	post(run, reply_create_error(job->request, error));
-	unlink_job(run, job);
-	job_destroy(job);
-}
-
-static void fail_job_errno(struct run *run, struct job *job, int rc)
-{
-	struct api_error error;
-
-	log_error("%s: the engine failed: %s", job->request->id, strerror(-rc));
-	api_fail(&error, 500, NULL, "engine_error", "the engine failed: %s",
-		 strerror(-rc));
-	fail_job(run, job, &error);
-}
-
-/* Whoever is gone, running or waiting, leaves before the next step. */
-static void drop_cancelled(struct run *run)
-{
-	struct queue_item **link = &run->waiting;
-	struct job *next;
-
-	for (struct job *job = run->jobs; job; job = next) {
-		next = job->next;
-		if (!request_is_cancelled(job->request))
-			continue;
-		note_cancel(job->request, job->nr_generated);
-		atomic_store(&job->request->state, REQUEST_FINISHED);
-		unlink_job(run, job);
-		job_destroy(job);
-	}
-	while (*link) {
-		struct request *request = (struct request *)*link;
-
-		if (!request_is_cancelled(request)) {
-			link = &(*link)->next;
-			continue;
-		}
-		*link = request->item.next;
-		run->is_blocked = false;
-		note_cancel(request, 0);
-		request_leave_backlog(request);
-		request_put(request);
-	}
-	run->waiting_tail = link;
-}
-
-/* Refuse what waits; on abort, give up what runs. */
-static void drain(struct run *run)
-{
-	struct api_error error;
-
-	while (run->waiting) {
-		struct request *request = (struct request *)run->waiting;
-
-		run->waiting = request->item.next;
-		refuse_stopping(run, request);
-	}
-	run->waiting_tail = &run->waiting;
-	if (!atomic_load(&run->driver->is_aborting))
-		return;
-	api_fail(&error, 503, NULL, "shutting_down",
-		 "the server is shutting down and did not wait any longer");
-	while (run->jobs)
-		fail_job(run, run->jobs, &error);
-}
-
-/* ---- letting requests in ------------------------------------------------------ */
-
-static void receive(struct run *run, struct queue_item *chain)
-{
-	while (chain) {
-		struct queue_item *next = chain->next;
-
-		chain->next = NULL;
-		*run->waiting_tail = chain;
-		run->waiting_tail = &chain->next;
-		chain = next;
-	}
-}
-
-/* Opens a sequence for the request. Return: 0, or -errno with @error filled. */
-static int open_sequence(struct run *run, const struct request *request,
-			 struct tarn_seq **out_seq, struct api_error *error)
-{
-	const struct request_params *params = &request->params;
-	const struct tarn_seq_params seq = {
-		.principal = request->principal,
-		.prompt = request->prompt,
-		.nr_prompt = request->nr_prompt,
-		.max_new_tokens = params->max_tokens,
-		.nr_choices = params->nr_choices,
-		.sampling = params->sampling,
-		.no_prefix_cache = params->no_prefix_cache,
-	};
-	char reason[256] = "";
-	int rc = tarn_seq_create(run->engine, &seq, out_seq, reason,
-				 sizeof(reason));
-	const char *text = reason[0] ? reason : strerror(-rc);
-
-	switch (rc) {
-	case 0:
-		break;
-	case -ENOSPC:
-		api_fail(
-			error, 400, "max_tokens", "kv_memory_exceeded",
-			"the prompt and max_tokens need more than all KV memory: %s",
-			text);
-		break;
-	case -EAGAIN:
-		api_fail(error, 503, NULL, "kv_memory_busy",
-			 "KV memory is held by others: %s", text);
-		error->retry_after_s = 5;
-		break;
-	case -EINVAL:
-	case -E2BIG:
-		api_fail(error, 400, NULL, "invalid_value", "%s", text);
-		break;
-	default:
-		api_fail(error, 500, NULL, "engine_error", "no sequence: %s",
-			 text);
-		break;
-	}
-	return rc;
-}
-
-static void start_job(struct run *run, struct request *request,
-		      struct tarn_seq *seq)
-{
-	struct job *job = job_create(request, seq);
-	struct reply *start = reply_create(REPLY_START, request);
-	const uint32_t nr_cached = tarn_seq_cached(seq);
-
-	if (!job || !start) {
-		struct api_error error;
-
-		api_fail(&error, 500, NULL, NULL, "out of memory");
-		reply_destroy(start);
-		if (job) {
-			job->request = request_get(request);
-			job_destroy(job);
-		} else {
-			tarn_seq_destroy(seq);
-		}
-		refuse(run, request, &error);
-		return;
-	}
-	request_leave_backlog(request);
-	atomic_store(&request->nr_cached_seen, nr_cached);
-	atomic_store(&request->state, REQUEST_PROMPT);
-	atomic_fetch_add(&run->driver->nr_running, request->params.nr_choices);
-	*run->jobs_tail = job;
-	run->jobs_tail = &job->next;
-	PROBE_REQUEST_SCHEDULE(request->serial, request->nr_prompt, nr_cached,
-			       request->params.nr_choices);
-	start->nr_cached = nr_cached;
-	post(run, start);
-}
-
-/* In order: the first that cannot be let in holds up the rest. */
-static void admit(struct run *run)
-{
-	while (run->waiting && !run->is_blocked) {
-		struct request *request = (struct request *)run->waiting;
-		struct api_error error;
-		struct tarn_seq *seq = NULL;
-		int rc;
-
-		if (!sched_may_run(atomic_load(&run->driver->nr_running),
-				   request->params.nr_choices, run->budget))
-			return;
-		rc = open_sequence(run, request, &seq, &error);
-		/* With nothing running nobody will give memory back: then it is an answer. */
-		if (rc == -EAGAIN && run->jobs) {
-			run->is_blocked = true;
-			return;
-		}
-		run->waiting = request->item.next;
-		if (!run->waiting)
-			run->waiting_tail = &run->waiting;
-		if (rc == 0)
-			start_job(run, request, seq);
-		else
-			refuse(run, request, &error);
-	}
-}
 
 /* ---- a step --------------------------------------------------------------------- */
 
@@ -307,7 +29,7 @@ static void fork_jobs(struct run *run)
 			continue;
 		rc = job_fork(job);
 		if (rc != 0)
-			fail_job_errno(run, job, rc);
+			run_fail_job_errno(run, job, rc);
 	}
 }
 
@@ -364,8 +86,8 @@ static void finish_job(struct run *run, struct job *job)
 	atomic_store(&request->state, REQUEST_FINISHED);
 	PROBE_REQUEST_FINISH(request->serial, request->nr_prompt,
 			     job->nr_generated, ns);
-	post(run, reply_create(REPLY_END, request));
-	unlink_job(run, job);
+	run_post(run, reply_create(REPLY_END, request));
+	run_unlink_job(run, job);
 	job_destroy(job);
 }
 
@@ -398,7 +120,7 @@ static void take_results(struct run *run, uint32_t nr)
 		}
 		if (rc != 0) {
 			forget_slots(run, i + 1, nr, job);
-			fail_job_errno(run, job, rc);
+			run_fail_job_errno(run, job, rc);
 		} else if (job->nr_open == 0) {
 			finish_job(run, job);
 		}
@@ -525,14 +247,14 @@ static int run_steps(struct run *run)
 
 		if (is_idle && is_draining)
 			break;
-		receive(run, is_idle ? queue_take_wait(&driver->inbox) :
-				       queue_take(&driver->inbox));
-		drop_cancelled(run);
+		run_receive(run, is_idle ? queue_take_wait(&driver->inbox) :
+					   queue_take(&driver->inbox));
+		run_drop_cancelled(run);
 		if (atomic_load(&driver->is_draining))
-			drain(run);
-		admit(run);
+			run_drain(run);
+		run_admit(run);
 		rc = step(run);
-		flush(run);
+		run_flush(run);
 	}
 	return rc;
 }
@@ -544,10 +266,10 @@ static void fail_everything(struct run *run, int rc)
 	api_fail(&error, 500, NULL, "engine_error", "the engine failed: %s",
 		 strerror(-rc));
 	while (run->jobs)
-		fail_job(run, run->jobs, &error);
-	receive(run, queue_take(&run->driver->inbox));
-	drain(run);
-	flush(run);
+		run_fail_job(run, run->jobs, &error);
+	run_receive(run, queue_take(&run->driver->inbox));
+	run_drain(run);
+	run_flush(run);
 }
 
 static void *driver_main(void *arg)

@@ -41,6 +41,7 @@ static atomic_uint double_used_tokens;
 
 struct tarn_engine {
 	struct tarn_engine_info info;
+	char bytes[256]; /* the pieces of the byte tokens */
 };
 
 struct tarn_seq {
@@ -88,6 +89,8 @@ int tarn_engine_create(const struct tarn_engine_options *options,
 					    double_batch_tokens,
 		.has_chat_template = true,
 	};
+	for (int i = 0; i < 256; i++)
+		engine->bytes[i] = (char)i;
 	*out_engine = engine;
 	return 0;
 }
@@ -141,18 +144,14 @@ int tarn_tokenize(const struct tarn_engine *engine, const char *text,
 const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id,
 			     bool special, size_t *out_len)
 {
-	static char bytes[256];
 	static const char *const specials[] = { "<end>", "<start>" };
 
-	(void)engine;
 	if (id >= DOUBLE_END) {
 		*out_len = special ? strlen(specials[id - DOUBLE_END]) : 0;
 		return specials[id - DOUBLE_END];
 	}
 	*out_len = 1;
-	/* Each place only ever gets its own value. */
-	__atomic_store_n(&bytes[id], (char)id, __ATOMIC_RELAXED);
-	return &bytes[id];
+	return &engine->bytes[id];
 }
 
 int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids,

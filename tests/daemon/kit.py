@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon's end-to-end tests share: starting tarnd, and HTTP over its Unix socket.
 
-The client is Python's own http.client on an AF_UNIX connection, so nothing of ours is on both sides.
+The client is Python's own http.client on an AF_UNIX connection: nothing of ours is on both sides.
 """
 
 import contextlib
@@ -123,6 +123,9 @@ class Daemon:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        if self.process.returncode not in (0, None):
+            tap.comment(f"tarnd ended with {self.process.returncode}; its log ends with:")
+            tap.comment(self.log[-6000:])
         shutil.rmtree(self.dir, ignore_errors=True)
         return self.process.returncode
 

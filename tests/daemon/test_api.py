@@ -35,8 +35,10 @@ class AboutTheModel(DaemonTest):
     def test_unknown_paths_and_methods(self):
         for path in ["/", "/v1", "/v1/completion", "/v1/completions/", "/..", "/%00"]:
             self.assertEqual(404, self.daemon.get(path).status, path)
-        for method, path, allow in [("GET", "/v1/completions", "POST"), ("PUT", "/health", "GET, HEAD"),
-                                    ("DELETE", "/v1/models", "GET, HEAD"), ("BREW", "/health", "GET, HEAD")]:
+        for method, path, allow in [("GET", "/v1/completions", "POST"),
+                                    ("PUT", "/health", "GET, HEAD"),
+                                    ("DELETE", "/v1/models", "GET, HEAD"),
+                                    ("BREW", "/health", "GET, HEAD")]:
             reply = self.daemon.request(method, path)
             self.assertEqual(405, reply.status)
             self.assertEqual(allow, reply.headers["Allow"])
@@ -112,7 +114,8 @@ class Completions(DaemonTest):
         ids = self.daemon.post("/tokenize", {"prompt": PROMPT}).json["tokens"]
         by_text = self.daemon.complete(PROMPT, max_tokens=12)["choices"][0]["text"]
         for prompt in [ids, [ids], [PROMPT]]:
-            self.assertEqual(by_text, self.daemon.complete(prompt, max_tokens=12)["choices"][0]["text"])
+            (choice,) = self.daemon.complete(prompt, max_tokens=12)["choices"]
+            self.assertEqual(by_text, choice["text"])
 
     def test_streamed_and_whole_are_the_same(self):
         body = {"prompt": "Write an emoji: 🙂🙃", "temperature": 0, "max_tokens": 40,
@@ -251,14 +254,15 @@ class Chat(DaemonTest):
         self.assertNotIn("<|im_end|>", answer["choices"][0]["message"]["content"])
 
     def test_stream_is_the_same_text(self):
-        content = self.daemon.chat("Count to five.", max_tokens=24)["choices"][0]["message"]["content"]
+        (choice,) = self.daemon.chat("Count to five.", max_tokens=24)["choices"]
         events = self.daemon.stream("/v1/chat/completions",
                                     {"messages": [{"role": "user", "content": "Count to five."}],
                                      "temperature": 0, "max_tokens": 24})
         deltas = [e["choices"][0]["delta"] for e in events]
         self.assertEqual("assistant", deltas[0]["role"])
         self.assertTrue(all("role" not in d for d in deltas[1:]))
-        self.assertEqual(content, "".join(d.get("content", "") for d in deltas))
+        self.assertEqual(choice["message"]["content"],
+                         "".join(d.get("content", "") for d in deltas))
         self.assertEqual("chat.completion.chunk", events[0]["object"])
 
     def test_logprob_bytes_are_exact(self):
