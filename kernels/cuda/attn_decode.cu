@@ -4,26 +4,27 @@
  * sequence, up to 8 query heads to a KV head.
  *
  * Algorithm: a unit is (sequence, split of 512 tokens, KV head). A producer
- * thread streams K and V of the CTA's units in 128-token blocks through a ring
- * of three 32 KiB stages by the copy engine. Four warps compute with swapped
- * operands: S^T[128 x 8] = K Q^T (each warp 32 tokens), one online-softmax
- * step, P through shared memory, O^T[128 x 8] += V^T P^T (each warp 32 of
- * head_dim). A finished split leaves its unnormalised O and state in memory.
- * Four more warps count finished splits; those of the CTA that counts the last
- * one of a (sequence, KV head) merge all of them in ascending order.
+ * thread streams K and V of the CTA's units through a ring of three stages of
+ * 64 tokens (16 KiB) by the copy engine. Four warps compute 128-token blocks
+ * with swapped operands: S^T[128 x 8] = K Q^T (each warp 32 tokens), one
+ * online-softmax step, P through shared memory, O^T[128 x 8] += V^T P^T (each
+ * warp 32 of head_dim). A finished split leaves its unnormalised O and state in
+ * memory. Four more warps count finished splits; those of the CTA that counts
+ * the last one of a (sequence, KV head) merge all of them in ascending order.
  *
  * Grid 2 CTAs per SM, block 4 consumer + 4 merge + 1 producer warps, 113 KB of
- * shared memory: ring 96, Q 4, P 4, merge 4; registers <= 112.
+ * shared memory asked for: ring 48, Q 4, P 4, merge 4; 96 registers.
  * Bytes: 2 * tokens * kv_heads * 256 read, 2 * 520 * q_heads per split for
  * the partial results (0.8 % of K and V at 4 heads to a group). FLOPs as
  * executed: 4 * tokens * kv_heads * 128 * 8 (padding of 4 heads to 8 included).
- * Bound: memory. Reached: see tests/bench/LOG.md.
- * Tried and lost, 32 x 8k on an H200: consumers that count and merge
- * themselves, 3.5 to 4.0 TB/s (fences under load stall them while the ring is
- * full); units from a counter, whose latency stalls the producer; one CTA with
- * a ring of six stages and two groups of warps taking units by turns (a group
- * could wait for a stage two passes ahead, which a barrier's parity cannot tell
- * apart). Loads alone: 4.27 TB/s.
+ * Bound: memory. Reached, 2026-11-30, H200, through 2 MiB pages, of 4.64 TB/s
+ * read there: 94 % at 32 x 8k, 92 % at 256 x 2k and 64 ragged, 67 % at 1 x 32k.
+ * Tried and lost, 32 x 8k: consumers that count and merge themselves, 4.03 TB/s
+ * (fences take microseconds under load); units from a counter (its latency
+ * stalls the producer); loads of 128 tokens; four, five and six stages of 64,
+ * 4.19, 4.08 and 4.00 (more in flight is slower); one CTA with eight or twelve,
+ * 3.55; L2 promotion of 256 bytes, 3.69; no evict-first hint, 0.8 of the rate;
+ * tile strides padded off powers of two, no change.
  */
 #include "kernels/cuda/attn_math.cuh"
 #include "kernels/cuda/kv_walk.cuh"
@@ -101,9 +102,10 @@ static __device__ __forceinline__ void release(uint64_t *bar, uint32_t lane)
 /*
  * Gives a stage back after the MMAs whose results a and b are. The arrival must
  * not overtake the ldmatrix loads that fed them: without a true dependence it is
- * issued while the last of them are in flight, and once in a million the copy
- * engine then writes first (seen: 10 rows of 65,536 wrong with 2 CTAs an SM). No
- * MMA yields that pattern: both operands would be negative NaNs.
+ * issued while the last of them are in flight, and now and then the copy engine
+ * writes first (seen, 2 CTAs an SM and K, V in L2: 3 to 10 wrong of 65,536 pairs
+ * of row and KV head). No MMA yields that pattern: both operands would have to
+ * be negative NaNs.
  */
 static __device__ __forceinline__ void release_after(uint64_t *bar, uint32_t lane, float a, float b)
 {
@@ -500,7 +502,6 @@ static __device__ __forceinline__ void consume(const struct gpu_attn_decode_para
 			return;
 		}
 		load_q(sm->q[n % NR_SLOTS], me.lane, q);
-		release(&sm->slot_empty[n % NR_SLOTS], me.lane);
 		for (uint32_t t = 0; t < slot.nr_tokens; t += GPU_ATTN_BLOCK_TOKENS)
 			consume_block(p, sm, &me,
 				      slot.first_stage + t / GPU_ATTN_BLOCK_TOKENS * BLOCK_LOADS, q,
@@ -508,6 +509,8 @@ static __device__ __forceinline__ void consume(const struct gpu_attn_decode_para
 				      min(slot.nr_tokens - t, (uint32_t)GPU_ATTN_BLOCK_TOKENS));
 		store_partial(p, &slot, &st, me.warp, me.lane);
 		report_done(sm, n, &slot, me.thread);
+		/* Here all that was read from the slot has been used, not only asked for. */
+		release(&sm->slot_empty[n % NR_SLOTS], me.lane);
 	}
 }
 

@@ -16,7 +16,11 @@
  * 232), 226 KB of shared memory: Q 32, K 64, V 64, totals 64.
  * FLOPs: 4 * 128 * q_heads * sum over rows of visible tokens. Bytes: q and out
  * once, K and V once from memory if a KV head's fit L2.
- * Bound: tensor cores. Reached: see tests/bench/LOG.md.
+ * Bound: tensor cores. Reached, 2026-11-30, H200, 32 query and 8 KV heads, of
+ * 755 TFLOP/s in a GEMM of the same run: 65 % at 2k tokens, 80 % at 8k, 72 % at
+ * 16k. Without the merges at split borders (other bits): 8 % faster.
+ * Tried and lost: no turns between the warpgroups, 5 % slower; the merge of a
+ * split beside the next block's scores, 1 % slower.
  */
 #include "kernels/cuda/attn_math.cuh"
 #include "kernels/cuda/kv_walk.cuh"
@@ -489,11 +493,12 @@ static __device__ __forceinline__ void consume(const struct gpu_attn_prefill_par
 
 		mbar_wait(&sm->slot_full[nr_taken % NR_SLOTS], pass_of(nr_taken));
 		slot = sm->slot[nr_taken % NR_SLOTS];
-		release(&sm->slot_empty[nr_taken % NR_SLOTS]);
 		if (slot.nr_blocks == 0)
 			break;
 		mbar_wait(&sm->q_full, nr_taken & 1);
 		consume_unit(p, sm, &me, &slot);
+		/* Here all that was read from the slot has been used, not only asked for. */
+		release(&sm->slot_empty[nr_taken % NR_SLOTS]);
 	}
 	/* Takes the turn that nobody will use. */
 	if (me.group == 0)
