@@ -37,7 +37,8 @@ static uint64_t mem_available_bytes(void)
 	return (uint64_t)kib << 10;
 }
 
-static const char *kv_backend_option(enum tarn_kv_backend b, enum kvpool_backend *out)
+static const char *kv_backend_option(enum tarn_kv_backend b,
+				     enum kvpool_backend *out)
 {
 	switch (b) {
 	case TARN_KV_KERNEL:
@@ -55,8 +56,8 @@ static const char *kv_backend_option(enum tarn_kv_backend b, enum kvpool_backend
 	}
 }
 
-static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o, char *err,
-		     size_t errlen)
+static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
+		     char *err, size_t errlen)
 {
 	struct kvpool_options po = { 0 };
 	const char *name = kv_backend_option(o->kv_backend, &po.backend);
@@ -64,12 +65,15 @@ static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 
 	po.limit_bytes = o->kv_bytes ? o->kv_bytes : mem_available_bytes() / 2;
 	if (po.limit_bytes < MIN_KV_BYTES) {
-		snprintf(err, errlen, "%llu bytes for KV memory are too few: want at least %d",
-			 (unsigned long long)po.limit_bytes, MIN_KV_BYTES);
+		snprintf(
+			err, errlen,
+			"%llu bytes for KV memory are too few: want at least %d",
+			(unsigned long long)po.limit_bytes, MIN_KV_BYTES);
 		return -EINVAL;
 	}
-	po.spare_limit_bytes = po.limit_bytes / 16 < SPARE_LIMIT_BYTES ? po.limit_bytes / 16 :
-									 SPARE_LIMIT_BYTES;
+	po.spare_limit_bytes = po.limit_bytes / 16 < SPARE_LIMIT_BYTES ?
+				       po.limit_bytes / 16 :
+				       SPARE_LIMIT_BYTES;
 	rc = kvpool_open(&po, &e->pool);
 	if (rc) {
 		snprintf(err, errlen, "KV backend %s: %s", name, strerror(-rc));
@@ -97,31 +101,36 @@ static int sha256_parts(const void *const *parts, const size_t *lens, size_t nr,
 
 /* The numerics id: contract, backend, model content and tokenizer, KV format. */
 static int make_identity(struct tarn_engine *e, const struct gguf *gguf,
-			 const uint8_t weights[DIGEST_BYTES], struct kvpool_key *out_root)
+			 const uint8_t weights[DIGEST_BYTES],
+			 struct kvpool_key *out_root)
 {
 	char text[160];
 	size_t header_len;
 	const void *header = gguf_header(gguf, &header_len);
-	int n = snprintf(text, sizeof(text), "tarn/%d/%s/kv-%s/T%u", CONTRACT_VERSION,
-			 e->backend->numerics, e->backend->kv_elem == ATTN_F16 ? "f16" : "f32",
+	int n = snprintf(text, sizeof(text), "tarn/%d/%s/kv-%s/T%u",
+			 CONTRACT_VERSION, e->backend->numerics,
+			 e->backend->kv_elem == ATTN_F16 ? "f16" : "f32",
 			 kv_tile_tokens(e->model.streams, e->model.nr_streams,
-					e->backend->kv_elem == ATTN_F16 ? 2 : 4));
+					e->backend->kv_elem == ATTN_F16 ? 2 :
+									  4));
 	const void *parts[] = { text, weights, header };
 	size_t lens[] = { (size_t)n, DIGEST_BYTES, header_len };
 	int rc = sha256_parts(parts, lens, 3, out_root->bytes);
 
 	if (rc)
 		return rc;
-	if (asprintf(&e->fingerprint, "tarn-%02x%02x%02x%02x%02x%02x", out_root->bytes[0],
-		     out_root->bytes[1], out_root->bytes[2], out_root->bytes[3],
-		     out_root->bytes[4], out_root->bytes[5]) < 0) {
+	if (asprintf(&e->fingerprint, "tarn-%02x%02x%02x%02x%02x%02x",
+		     out_root->bytes[0], out_root->bytes[1], out_root->bytes[2],
+		     out_root->bytes[3], out_root->bytes[4],
+		     out_root->bytes[5]) < 0) {
 		e->fingerprint = NULL;
 		return -ENOMEM;
 	}
 	return 0;
 }
 
-int engine_salt(const struct tarn_engine *e, uid_t uid, struct kvpool_key *out_salt)
+int engine_salt(const struct tarn_engine *e, uid_t uid,
+		struct kvpool_key *out_salt)
 {
 	const void *parts[] = { e->salt_secret.bytes, &uid };
 	size_t lens[] = { KVPOOL_KEY_BYTES, sizeof(uid) };
@@ -135,9 +144,12 @@ struct load_progress {
 	const struct tarn_engine_options *options;
 };
 
-static int report(const struct tarn_engine_options *o, const char *stage, double fraction)
+static int report(const struct tarn_engine_options *o, const char *stage,
+		  double fraction)
 {
-	return o->progress && o->progress(o->progress_arg, stage, fraction) ? -ECANCELED : 0;
+	return o->progress && o->progress(o->progress_arg, stage, fraction) ?
+		       -ECANCELED :
+		       0;
 }
 
 static int load_progress(void *arg, double fraction)
@@ -146,19 +158,23 @@ static int load_progress(void *arg, double fraction)
 		      0.1 + 0.85 * fraction);
 }
 
-static int create_backend(struct tarn_engine *e, const struct tarn_engine_options *o, char *err,
+static int create_backend(struct tarn_engine *e,
+			  const struct tarn_engine_options *o, char *err,
 			  size_t errlen)
 {
-	struct backend_options bo = { .nr_threads = o->nr_threads, .precise = o->precise };
+	struct backend_options bo = { .nr_threads = o->nr_threads,
+				      .precise = o->precise };
 	int rc;
 
 	if (o->device == TARN_DEVICE_CUDA) {
-		snprintf(err, errlen, "device cuda: this build computes on the CPU alone");
+		snprintf(err, errlen,
+			 "device cuda: this build computes on the CPU alone");
 		return -ENODEV;
 	}
 	rc = backend_cpu_create(&bo, &e->backend);
 	if (rc == -EINVAL)
-		snprintf(err, errlen, "%u threads: want 1 to 256", o->nr_threads);
+		snprintf(err, errlen, "%u threads: want 1 to 256",
+			 o->nr_threads);
 	else if (rc)
 		snprintf(err, errlen, "starting threads: %s", strerror(-rc));
 	return rc;
@@ -187,7 +203,9 @@ static int prepare_backend(struct tarn_engine *e)
 			.pos_scale = c->ropes[i].pos_scale,
 			.nr_rot = c->ropes[i].nr_rot,
 			.neox = c->ropes[i].neox,
-			.factors = c->ropes[i].use_factors ? e->model.rope_factors : NULL,
+			.factors = c->ropes[i].use_factors ?
+					   e->model.rope_factors :
+					   NULL,
 		};
 	return e->backend->ops->prepare(e->backend, &shape);
 }
@@ -215,12 +233,14 @@ static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
 	for (uint32_t i = 0; i < e->model.nr_streams; i++) {
 		const struct attn_layout *l = kv_cache_layout(e->kv, i);
 
-		e->info.kv_bytes_per_token += (uint32_t)(l->stride_bytes / l->tile_tokens);
+		e->info.kv_bytes_per_token +=
+			(uint32_t)(l->stride_bytes / l->tile_tokens);
 	}
 	return plan_builder_create(&e->plans);
 }
 
-static int check_context(struct tarn_engine *e, const struct tarn_engine_options *o, char *err,
+static int check_context(struct tarn_engine *e,
+			 const struct tarn_engine_options *o, char *err,
 			 size_t errlen)
 {
 	uint32_t model_ctx = e->model.config.ctx_tokens;
@@ -228,7 +248,8 @@ static int check_context(struct tarn_engine *e, const struct tarn_engine_options
 	e->info.model_ctx_tokens = model_ctx;
 	e->info.ctx_tokens = o->ctx_tokens ? o->ctx_tokens : model_ctx;
 	if (e->info.ctx_tokens > model_ctx) {
-		snprintf(err, errlen, "a context of %u tokens: the model was made for %u",
+		snprintf(err, errlen,
+			 "a context of %u tokens: the model was made for %u",
 			 o->ctx_tokens, model_ctx);
 		return -EINVAL;
 	}
@@ -238,20 +259,24 @@ static int check_context(struct tarn_engine *e, const struct tarn_engine_options
 		return -EINVAL;
 	}
 	if (tokenizer_nr_tokens(e->tokenizer) > e->model.config.n_vocab) {
-		snprintf(err, errlen, "the tokenizer has %u tokens, token_embd.weight %u",
-			 tokenizer_nr_tokens(e->tokenizer), e->model.config.n_vocab);
+		snprintf(err, errlen,
+			 "the tokenizer has %u tokens, token_embd.weight %u",
+			 tokenizer_nr_tokens(e->tokenizer),
+			 e->model.config.n_vocab);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-static int load_model(struct tarn_engine *e, const struct tarn_engine_options *o,
+static int load_model(struct tarn_engine *e,
+		      const struct tarn_engine_options *o,
 		      const struct gguf *gguf, char *err, size_t errlen)
 {
 	struct load_progress lp = { o };
 	uint8_t weights[DIGEST_BYTES];
 	char warning[256] = "";
-	int rc = tokenizer_create(gguf, &e->tokenizer, warning, sizeof(warning));
+	int rc =
+		tokenizer_create(gguf, &e->tokenizer, warning, sizeof(warning));
 
 	if (rc) {
 		snprintf(err, errlen, "%s", warning);
@@ -269,7 +294,8 @@ static int load_model(struct tarn_engine *e, const struct tarn_engine_options *o
 	if (!rc)
 		rc = engine_text_init(e, gguf, warning, sizeof(warning));
 	if (!rc)
-		rc = e->backend->ops->load(e->backend, load_progress, &lp, weights);
+		rc = e->backend->ops->load(e->backend, load_progress, &lp,
+					   weights);
 	if (!rc)
 		rc = create_cache(e, gguf, weights, !o->no_prefix_cache);
 	if (!rc)
@@ -289,14 +315,16 @@ static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
 	char none[1];
 
 	if (!gguf_get_str(gguf, "general.name", &name, none, 0) && name.len) {
-		e->model_name = strndup(name.data, name.len < 200 ? name.len : 200);
+		e->model_name =
+			strndup(name.data, name.len < 200 ? name.len : 200);
 	} else {
 		const char *base = strrchr(o->model_path, '/');
 		const char *stem = base ? base + 1 : o->model_path;
 		const char *dot = strrchr(stem, '.');
 
-		e->model_name = strndup(stem, dot && dot > stem ? (size_t)(dot - stem) :
-								  strlen(stem));
+		e->model_name = strndup(stem, dot && dot > stem ?
+						      (size_t)(dot - stem) :
+						      strlen(stem));
 	}
 	if (!e->model_name)
 		return -ENOMEM;
@@ -315,8 +343,9 @@ static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
 	return 0;
 }
 
-int tarn_engine_create(const struct tarn_engine_options *o, struct tarn_engine **out_engine,
-		       char *err, size_t errlen)
+int tarn_engine_create(const struct tarn_engine_options *o,
+		       struct tarn_engine **out_engine, char *err,
+		       size_t errlen)
 {
 	struct tarn_engine *e;
 	struct gguf *gguf;
@@ -336,11 +365,12 @@ int tarn_engine_create(const struct tarn_engine_options *o, struct tarn_engine *
 		return -ENOMEM;
 	}
 	e->no_prefix_cache = o->no_prefix_cache;
-	e->info.max_batch_tokens = o->max_batch_tokens ? o->max_batch_tokens :
-							 ENGINE_DEFAULT_BATCH_TOKENS;
+	e->info.max_batch_tokens = o->max_batch_tokens ?
+					   o->max_batch_tokens :
+					   ENGINE_DEFAULT_BATCH_TOKENS;
 	e->model_path = strdup(o->model_path);
-	rc = e->model_path && getrandom(e->salt_secret.bytes, KVPOOL_KEY_BYTES, 0) ==
-				      KVPOOL_KEY_BYTES ?
+	rc = e->model_path && getrandom(e->salt_secret.bytes, KVPOOL_KEY_BYTES,
+					0) == KVPOOL_KEY_BYTES ?
 		     load_model(e, o, gguf, err, errlen) :
 		     -ENOMEM;
 	if (!rc)

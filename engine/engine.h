@@ -62,8 +62,9 @@ struct tarn_engine_options {
  * (architecture, tensor type, tokenizer); -ENODEV (device or KV backend not there);
  * -ENOMEM; -ECANCELED.
  */
-int tarn_engine_create(const struct tarn_engine_options *options, struct tarn_engine **out_engine,
-		       char *err, size_t errlen);
+int tarn_engine_create(const struct tarn_engine_options *options,
+		       struct tarn_engine **out_engine, char *err,
+		       size_t errlen);
 /* [driver] Every sequence must be gone. NULL is fine. */
 void tarn_engine_destroy(struct tarn_engine *engine);
 
@@ -89,7 +90,8 @@ struct tarn_engine_info {
 };
 
 /* [any] Strings live as long as the engine. */
-const struct tarn_engine_info *tarn_engine_info(const struct tarn_engine *engine);
+const struct tarn_engine_info *
+tarn_engine_info(const struct tarn_engine *engine);
 
 struct tarn_engine_stat {
 	uint64_t kv_used_bytes; /* held by live sequences */
@@ -103,27 +105,31 @@ struct tarn_engine_stat {
 };
 
 /* [any] */
-void tarn_engine_stat(struct tarn_engine *engine, struct tarn_engine_stat *out_stat);
+void tarn_engine_stat(struct tarn_engine *engine,
+		      struct tarn_engine_stat *out_stat);
 
 /* ---- text ------------------------------------------------------------------- */
 
 enum tarn_tokenize_flags {
-	TARN_TOKENIZE_PARSE_SPECIAL = 1u << 0, /* "<|im_end|>" in the text is the token */
-	TARN_TOKENIZE_ADD_SPECIAL = 1u << 1, /* BOS and EOS where the model asks for them */
+	TARN_TOKENIZE_PARSE_SPECIAL =
+		1u << 0, /* "<|im_end|>" in the text is the token */
+	TARN_TOKENIZE_ADD_SPECIAL =
+		1u << 1, /* BOS and EOS where the model asks for them */
 };
 
 /* [any] @out_ids: malloc'ed, the caller frees. Return: 0, -ENOMEM, -EFBIG. */
-int tarn_tokenize(const struct tarn_engine *engine, const char *text, size_t len,
-		  unsigned int flags, int32_t **out_ids, size_t *out_nr);
+int tarn_tokenize(const struct tarn_engine *engine, const char *text,
+		  size_t len, unsigned int flags, int32_t **out_ids,
+		  size_t *out_nr);
 /*
  * [any] The bytes of one token (not always whole characters); control tokens are empty unless
  * @special. Owned by the engine.
  */
-const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id, bool special,
-			     size_t *out_len);
+const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id,
+			     bool special, size_t *out_len);
 /* [any] malloc'ed text. Return: 0, -EINVAL (an id out of range), -ENOMEM. */
-int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids, size_t nr, bool special,
-		    char **out_text, size_t *out_len);
+int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids,
+		    size_t nr, bool special, char **out_text, size_t *out_len);
 /**
  * tarn_chat_prompt - [any] render the model's chat template
  * @request_json: an object with "messages" and whatever else the template may read ("tools",
@@ -134,16 +140,17 @@ int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids, size_t
  * Return: 0; -ENOENT (the model has no template); -EINVAL (the template refused the request, or a
  * construct failed: err says which and where); -ENOMEM.
  */
-int tarn_chat_prompt(const struct tarn_engine *engine, const char *request_json, size_t len,
-		     char **out_text, int32_t **out_ids, size_t *out_nr, char *err,
-		     size_t errlen);
+int tarn_chat_prompt(const struct tarn_engine *engine, const char *request_json,
+		     size_t len, char **out_text, int32_t **out_ids,
+		     size_t *out_nr, char *err, size_t errlen);
 
 /*
  * [any] Tokenise with a model file alone, metadata only (no tensors needed): for `tarn tokenize`.
  * Return: as tarn_engine_create() for the file, as tarn_tokenize() for the text.
  */
-int tarn_tokenize_file(const char *model_path, const char *text, size_t len, unsigned int flags,
-		       int32_t **out_ids, size_t *out_nr, char *err, size_t errlen);
+int tarn_tokenize_file(const char *model_path, const char *text, size_t len,
+		       unsigned int flags, int32_t **out_ids, size_t *out_nr,
+		       char *err, size_t errlen);
 
 /* ---- sequences ---------------------------------------------------------------- */
 
@@ -190,11 +197,13 @@ struct tarn_seq_params {
  * max_new_tokens beyond the context); -EAGAIN (memory is held by others now); -ENOSPC
  * (more than all KV memory); -ENOMEM.
  */
-int tarn_seq_create(struct tarn_engine *engine, const struct tarn_seq_params *params,
+int tarn_seq_create(struct tarn_engine *engine,
+		    const struct tarn_seq_params *params,
 		    struct tarn_seq **out_seq, char *err, size_t errlen);
 /* [any] The checks of tarn_seq_create() that need no memory, for an early 400. */
-int tarn_seq_check(const struct tarn_engine *engine, const struct tarn_seq_params *params,
-		   char *err, size_t errlen);
+int tarn_seq_check(const struct tarn_engine *engine,
+		   const struct tarn_seq_params *params, char *err,
+		   size_t errlen);
 /**
  * tarn_seq_fork - [driver] another choice of the same prompt
  * @choice: its number, part of the random keys; the parent is choice 0.
@@ -202,14 +211,16 @@ int tarn_seq_check(const struct tarn_engine *engine, const struct tarn_seq_param
  * Call it when tarn_seq_pending() of the parent is 1 (the prompt's last token), before
  * that is computed. Shares everything computed. Return: 0, -EAGAIN, -ENOMEM; -EINVAL otherwise.
  */
-int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice, struct tarn_seq **out_seq);
+int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
+		  struct tarn_seq **out_seq);
 /* [driver] Any time between steps; memory is free, or cached, on return. NULL is fine. */
 void tarn_seq_destroy(struct tarn_seq *seq);
 
 /* [driver] Prompt tokens from the cache; tokens that wait to be computed (1 while decoding). */
 uint32_t tarn_seq_cached(const struct tarn_seq *seq);
 uint32_t tarn_seq_pending(const struct tarn_seq *seq);
-uint32_t tarn_seq_len(const struct tarn_seq *seq); /* prompt and sampled tokens */
+uint32_t
+tarn_seq_len(const struct tarn_seq *seq); /* prompt and sampled tokens */
 
 /* ---- a step --------------------------------------------------------------------- */
 
@@ -247,8 +258,8 @@ struct tarn_result {
  * pending, too many in all), nothing computed; -EIO
  * when the device failed: the engine is of no more use.
  */
-int tarn_step(struct tarn_engine *engine, const struct tarn_work *work, uint32_t nr,
-	      struct tarn_result *out_results);
+int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
+	      uint32_t nr, struct tarn_result *out_results);
 /*
  * [driver] Logits of the rows of the last step whose sequences sampled: float [nr_vocab], for tests
  * and tools; NULL when entry @i sampled nothing. Valid until the next step.

@@ -50,9 +50,11 @@ struct tarn_engine {
 	struct kv_cache *kv;
 	struct plan_builder *plans;
 	struct step_arrays step;
-	struct kvpool_key salt_secret; /* of this process: prefixes of other uids stay theirs */
+	struct kvpool_key
+		salt_secret; /* of this process: prefixes of other uids stay theirs */
 
-	atomic_uint_least64_t nr_seqs, nr_steps, prompt_tokens, generated_tokens;
+	atomic_uint_least64_t nr_seqs, nr_steps, prompt_tokens,
+		generated_tokens;
 };
 
 struct tarn_seq {
@@ -73,12 +75,13 @@ struct tarn_seq {
 };
 
 /* Salt of a uid's prefix keys. Return: 0, -ENOMEM. */
-int engine_salt(const struct tarn_engine *engine, uid_t uid, struct kvpool_key *out_salt);
+int engine_salt(const struct tarn_engine *engine, uid_t uid,
+		struct kvpool_key *out_salt);
 
 /* text.c: template and end tokens of the file. 0 or -errno; a bad template is a warning. */
 struct gguf;
-int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf, char *err,
-		     size_t errlen);
+int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf,
+		     char *err, size_t errlen);
 void engine_text_deinit(struct tarn_engine *engine);
 
 /* step.c */

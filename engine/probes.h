@@ -18,14 +18,18 @@
 
 #include <sys/sdt.h>
 
-#define PROBE_PREFIX_MATCH(uid, prompt_tokens, cached_tokens, miss) \
-	DTRACE_PROBE4(tarn, prefix_match, uid, prompt_tokens, cached_tokens, miss)
+#define PROBE_PREFIX_MATCH(uid, prompt_tokens, cached_tokens, miss)          \
+	DTRACE_PROBE4(tarn, prefix_match, uid, prompt_tokens, cached_tokens, \
+		      miss)
 #define PROBE_SEGMENT_COMMIT(segment, stream, bytes) \
 	DTRACE_PROBE3(tarn, segment_commit, segment, stream, bytes)
-#define PROBE_SEGMENT_SEAL(segment, tokens) DTRACE_PROBE2(tarn, segment_seal, segment, tokens)
+#define PROBE_SEGMENT_SEAL(segment, tokens) \
+	DTRACE_PROBE2(tarn, segment_seal, segment, tokens)
 #define PROBE_SEGMENT_FORK(parent, child, tokens) \
 	DTRACE_PROBE3(tarn, segment_fork, parent, child, tokens)
-#define PROBE_SEGMENT_EVICT(segment, bytes) DTRACE_PROBE2(tarn, segment_evict, segment, bytes)
-#define PROBE_SEQUENCE_END(uid, tokens) DTRACE_PROBE2(tarn, sequence_end, uid, tokens)
+#define PROBE_SEGMENT_EVICT(segment, bytes) \
+	DTRACE_PROBE2(tarn, segment_evict, segment, bytes)
+#define PROBE_SEQUENCE_END(uid, tokens) \
+	DTRACE_PROBE2(tarn, sequence_end, uid, tokens)
 
 #endif /* TARN_ENGINE_PROBES_H */

@@ -11,7 +11,8 @@
 
 #include "engine/engine_private.h"
 
-static int check_sampling(const struct tarn_sampling *s, char *err, size_t errlen)
+static int check_sampling(const struct tarn_sampling *s, char *err,
+			  size_t errlen)
 {
 	const struct {
 		const char *name;
@@ -23,22 +24,25 @@ static int check_sampling(const struct tarn_sampling *s, char *err, size_t errle
 	};
 
 	for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
-		if (floats[i].value >= floats[i].min && floats[i].value <= floats[i].max)
+		if (floats[i].value >= floats[i].min &&
+		    floats[i].value <= floats[i].max)
 			continue; /* NaN is in no range */
 		snprintf(err, errlen, "%s is %g, want %g to %g", floats[i].name,
-			 (double)floats[i].value, (double)floats[i].min, (double)floats[i].max);
+			 (double)floats[i].value, (double)floats[i].min,
+			 (double)floats[i].max);
 		return -EINVAL;
 	}
 	if (s->nr_logprobs > TARN_MAX_LOGPROBS) {
-		snprintf(err, errlen, "%u log probabilities a token, want at most %d",
+		snprintf(err, errlen,
+			 "%u log probabilities a token, want at most %d",
 			 s->nr_logprobs, TARN_MAX_LOGPROBS);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-int tarn_seq_check(const struct tarn_engine *e, const struct tarn_seq_params *p, char *err,
-		   size_t errlen)
+int tarn_seq_check(const struct tarn_engine *e, const struct tarn_seq_params *p,
+		   char *err, size_t errlen)
 {
 	uint32_t ctx = e->info.ctx_tokens;
 
@@ -47,16 +51,21 @@ int tarn_seq_check(const struct tarn_engine *e, const struct tarn_seq_params *p,
 		return -EINVAL;
 	}
 	if (p->nr_prompt > ctx || p->max_new_tokens > ctx - p->nr_prompt) {
-		snprintf(err, errlen,
-			 "the prompt has %u tokens and up to %u more are asked for: the context holds %u",
-			 p->nr_prompt, p->max_new_tokens, ctx);
+		snprintf(
+			err, errlen,
+			"the prompt has %u tokens and up to %u more are asked for: "
+			"the context holds %u",
+			p->nr_prompt, p->max_new_tokens, ctx);
 		return -E2BIG;
 	}
 	for (uint32_t i = 0; i < p->nr_prompt; i++) {
-		if (p->prompt[i] >= 0 && (uint32_t)p->prompt[i] < e->info.nr_vocab)
+		if (p->prompt[i] >= 0 &&
+		    (uint32_t)p->prompt[i] < e->info.nr_vocab)
 			continue;
-		snprintf(err, errlen, "token id %d at place %u is out of range: want 0 to %u",
-			 p->prompt[i], i, e->info.nr_vocab - 1);
+		snprintf(
+			err, errlen,
+			"token id %d at place %u is out of range: want 0 to %u",
+			p->prompt[i], i, e->info.nr_vocab - 1);
 		return -EINVAL;
 	}
 	if (!p->nr_choices || p->nr_choices > TARN_MAX_CHOICES) {
@@ -96,8 +105,9 @@ static int hold_choices(struct tarn_seq *seq, const struct tarn_seq_params *p,
 	if (!seq->held)
 		return -ENOMEM;
 	for (uint32_t i = 1; i < p->nr_choices; i++) {
-		int rc = kv_seq_open(seq->engine->kv, NULL, 0, tokens, salt, seq->uid,
-				     &seq->held[seq->nr_held], &matched, &miss);
+		int rc = kv_seq_open(seq->engine->kv, NULL, 0, tokens, salt,
+				     seq->uid, &seq->held[seq->nr_held],
+				     &matched, &miss);
 
 		if (rc)
 			return rc;
@@ -145,16 +155,18 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 	/* A salt of its own finds nothing and is found by nobody. */
 	if (seq->no_prefix_cache)
 		memcpy(salt.bytes, &seq, sizeof(seq));
-	rc = kv_seq_open(e->kv, seq->tokens, seq->nr_tokens, p->nr_prompt + p->max_new_tokens,
-			 &salt, seq->uid, &seq->kv, &seq->nr_cached, &miss);
+	rc = kv_seq_open(e->kv, seq->tokens, seq->nr_tokens,
+			 p->nr_prompt + p->max_new_tokens, &salt, seq->uid,
+			 &seq->kv, &seq->nr_cached, &miss);
 	if (!rc)
 		rc = hold_choices(seq, p, &salt);
 	if (rc) {
 		if (rc == -ENOSPC)
-			snprintf(err, errlen,
-				 "%u tokens in %u choices need more than all KV memory, %llu bytes",
-				 p->nr_prompt + p->max_new_tokens, p->nr_choices,
-				 (unsigned long long)e->info.kv_limit_bytes);
+			snprintf(
+				err, errlen,
+				"%u tokens in %u choices need more than all KV memory, %llu bytes",
+				p->nr_prompt + p->max_new_tokens, p->nr_choices,
+				(unsigned long long)e->info.kv_limit_bytes);
 		else
 			snprintf(err, errlen, "KV memory: %s", strerror(-rc));
 		release_held(seq);
@@ -168,17 +180,20 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 	return 0;
 }
 
-int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice, struct tarn_seq **out_seq)
+int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
+		  struct tarn_seq **out_seq)
 {
 	struct tarn_seq *child;
 	int rc;
 
-	if (seq->failed || tarn_seq_pending(seq) != 1 || seq->nr_tokens != seq->nr_prompt)
+	if (seq->failed || tarn_seq_pending(seq) != 1 ||
+	    seq->nr_tokens != seq->nr_prompt)
 		return -EINVAL;
 	child = seq_alloc(seq->engine, seq->capacity);
 	if (!child)
 		return -ENOMEM;
-	memcpy(child->tokens, seq->tokens, seq->nr_tokens * sizeof(*seq->tokens));
+	memcpy(child->tokens, seq->tokens,
+	       seq->nr_tokens * sizeof(*seq->tokens));
 	child->nr_tokens = seq->nr_tokens;
 	child->nr_prompt = seq->nr_prompt;
 	child->nr_cached = seq->nr_cached;

@@ -22,8 +22,8 @@ int engine_step_init(struct tarn_engine *e)
 	a->out_rows = calloc(n, sizeof(*a->out_rows));
 	a->samples = calloc(n, sizeof(*a->samples));
 	a->entry_of_out = calloc(n, sizeof(*a->entry_of_out));
-	ok = a->tokens && a->positions && a->items && a->out_rows && a->samples &&
-	     a->entry_of_out;
+	ok = a->tokens && a->positions && a->items && a->out_rows &&
+	     a->samples && a->entry_of_out;
 	for (uint32_t s = 0; s < e->model.nr_streams; s++) {
 		a->tiles[s] = calloc(n, sizeof(*a->tiles[s]));
 		ok = ok && a->tiles[s];
@@ -45,24 +45,27 @@ void engine_step_deinit(struct tarn_engine *e)
 		free(a->tiles[s]);
 }
 
-static bool is_valid_batch(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr)
+static bool is_valid_batch(struct tarn_engine *e, const struct tarn_work *work,
+			   uint32_t nr)
 {
 	uint64_t total = 0;
 
 	e->step.id++;
 	for (uint32_t i = 0; i < nr; i++) {
-		if (!work[i].seq || work[i].seq->engine != e || !work[i].nr_tokens ||
-		    work[i].seq->failed || work[i].nr_tokens > tarn_seq_pending(work[i].seq) ||
+		if (!work[i].seq || work[i].seq->engine != e ||
+		    !work[i].nr_tokens || work[i].seq->failed ||
+		    work[i].nr_tokens > tarn_seq_pending(work[i].seq) ||
 		    work[i].seq->step_id == e->step.id)
 			return false;
-		work[i].seq->step_id = e->step.id; /* a second entry is refused */
+		work[i].seq->step_id =
+			e->step.id; /* a second entry is refused */
 		total += work[i].nr_tokens;
 	}
 	return total <= e->info.max_batch_tokens;
 }
 
-static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq, uint32_t entry,
-			uint32_t row)
+static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
+			uint32_t entry, uint32_t row)
 {
 	struct step_arrays *a = &e->step;
 	const struct tarn_sampling *s = &seq->sampling;
@@ -85,7 +88,8 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq, uint3
 }
 
 /* Rows of one entry; memory for them first, so that a failure leaves the batch as it was. */
-static int gather(struct tarn_engine *e, const struct tarn_work *w, uint32_t entry)
+static int gather(struct tarn_engine *e, const struct tarn_work *w,
+		  uint32_t entry)
 {
 	struct step_arrays *a = &e->step;
 	struct tarn_seq *seq = w->seq;
@@ -95,7 +99,8 @@ static int gather(struct tarn_engine *e, const struct tarn_work *w, uint32_t ent
 
 	if (rc)
 		return rc;
-	a->items[a->nr_items++] = (struct plan_item){ seq->kv, a->nr_rows, w->nr_tokens, pos };
+	a->items[a->nr_items++] =
+		(struct plan_item){ seq->kv, a->nr_rows, w->nr_tokens, pos };
 	for (uint32_t i = 0; i < w->nr_tokens; i++) {
 		uint32_t row = a->nr_rows++;
 
@@ -123,8 +128,8 @@ static int compute(struct tarn_engine *e)
 
 	for (uint32_t s = 0; s < e->model.nr_streams && !rc; s++) {
 		batch.tiles[s] = a->tiles[s];
-		rc = plan_build(e->plans, e->kv, s, a->items, a->nr_items, BACKEND_UNIT_ROWS,
-				&batch.plans[s]);
+		rc = plan_build(e->plans, e->kv, s, a->items, a->nr_items,
+				BACKEND_UNIT_ROWS, &batch.plans[s]);
 	}
 	if (!rc)
 		rc = e->backend->ops->begin(e->backend, &batch);
@@ -136,8 +141,8 @@ static int compute(struct tarn_engine *e)
 }
 
 /* The step failed as a whole: no sequence holds a token that was not computed. */
-static void undo(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr, int rc,
-		 struct tarn_result *out)
+static void undo(struct tarn_engine *e, const struct tarn_work *work,
+		 uint32_t nr, int rc, struct tarn_result *out)
 {
 	(void)e;
 	for (uint32_t i = 0; i < nr; i++) {
@@ -145,7 +150,8 @@ static void undo(struct tarn_engine *e, const struct tarn_work *work, uint32_t n
 
 		if (out[i].status)
 			continue;
-		(void)kv_seq_truncate(seq->kv, kv_seq_len(seq->kv) - work[i].nr_tokens);
+		(void)kv_seq_truncate(seq->kv,
+				      kv_seq_len(seq->kv) - work[i].nr_tokens);
 		seq->failed = true;
 		out[i].status = rc;
 	}
@@ -156,14 +162,17 @@ static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 {
 	out->has_token = true;
 	out->token = s->token;
-	out->is_end = !seq->sampling.ignore_eos && tokenizer_is_end(e->tokenizer, s->token);
+	out->is_end = !seq->sampling.ignore_eos &&
+		      tokenizer_is_end(e->tokenizer, s->token);
 	out->logprob = s->logprob;
 	out->nr_top = s->nr_top;
 	for (uint32_t i = 0; i < s->nr_top; i++)
-		out->top[i] = (struct tarn_logprob){ s->top_ids[i], s->top_logprobs[i] };
+		out->top[i] = (struct tarn_logprob){ s->top_ids[i],
+						     s->top_logprobs[i] };
 	if (seq->nr_tokens < seq->capacity)
 		seq->tokens[seq->nr_tokens++] = s->token;
-	atomic_fetch_add_explicit(&e->generated_tokens, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->generated_tokens, 1,
+				  memory_order_relaxed);
 }
 
 /* The prompt's KV is offered to whoever comes with the same beginning. */
@@ -173,7 +182,8 @@ static void seal_prompt(struct tarn_seq *seq)
 		return;
 	seq->prompt_sealed = true;
 	if (!seq->no_prefix_cache)
-		(void)kv_seq_seal(seq->kv); /* without it only a later match is lost */
+		(void)kv_seq_seal(
+			seq->kv); /* without it only a later match is lost */
 }
 
 int tarn_step(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr,

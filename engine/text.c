@@ -14,19 +14,22 @@
 
 static unsigned int tokenizer_flags(unsigned int flags)
 {
-	return (flags & TARN_TOKENIZE_PARSE_SPECIAL ? TOKENIZE_PARSE_SPECIAL : 0) |
+	return (flags & TARN_TOKENIZE_PARSE_SPECIAL ? TOKENIZE_PARSE_SPECIAL :
+						      0) |
 	       (flags & TARN_TOKENIZE_ADD_SPECIAL ? TOKENIZE_ADD_SPECIAL : 0);
 }
 
 static char *token_text(const struct tokenizer *tok, int32_t id)
 {
 	size_t len = 0;
-	const char *piece = id == TOKEN_NONE ? "" : tokenizer_piece(tok, id, true, &len);
+	const char *piece =
+		id == TOKEN_NONE ? "" : tokenizer_piece(tok, id, true, &len);
 
 	return strndup(piece, len);
 }
 
-int engine_text_init(struct tarn_engine *e, const struct gguf *gguf, char *err, size_t errlen)
+int engine_text_init(struct tarn_engine *e, const struct gguf *gguf, char *err,
+		     size_t errlen)
 {
 	struct gguf_str source;
 	char why[200];
@@ -40,9 +43,11 @@ int engine_text_init(struct tarn_engine *e, const struct gguf *gguf, char *err, 
 	e->eos_text = token_text(e->tokenizer, tokenizer_eos(e->tokenizer));
 	if (!e->bos_text || !e->eos_text)
 		return -ENOMEM;
-	if (gguf_get_str(gguf, "tokenizer.chat_template", &source, why, sizeof(why)))
+	if (gguf_get_str(gguf, "tokenizer.chat_template", &source, why,
+			 sizeof(why)))
 		return 0;
-	rc = template_compile(source.data, source.len, &e->template, why, sizeof(why));
+	rc = template_compile(source.data, source.len, &e->template, why,
+			      sizeof(why));
 	if (rc == -ENOMEM)
 		return rc;
 	/* The model is of use without it; chat requests are refused with this reason. */
@@ -58,42 +63,49 @@ void engine_text_deinit(struct tarn_engine *e)
 	free(e->eos_text);
 }
 
-int tarn_tokenize(const struct tarn_engine *e, const char *text, size_t len, unsigned int flags,
-		  int32_t **out_ids, size_t *out_nr)
+int tarn_tokenize(const struct tarn_engine *e, const char *text, size_t len,
+		  unsigned int flags, int32_t **out_ids, size_t *out_nr)
 {
-	return tokenizer_encode(e->tokenizer, text, len, tokenizer_flags(flags), out_ids, out_nr);
+	return tokenizer_encode(e->tokenizer, text, len, tokenizer_flags(flags),
+				out_ids, out_nr);
 }
 
-const char *tarn_token_piece(const struct tarn_engine *e, int32_t id, bool special,
-			     size_t *out_len)
+const char *tarn_token_piece(const struct tarn_engine *e, int32_t id,
+			     bool special, size_t *out_len)
 {
 	return tokenizer_piece(e->tokenizer, id, special, out_len);
 }
 
-int tarn_detokenize(const struct tarn_engine *e, const int32_t *ids, size_t nr, bool special,
-		    char **out_text, size_t *out_len)
+int tarn_detokenize(const struct tarn_engine *e, const int32_t *ids, size_t nr,
+		    bool special, char **out_text, size_t *out_len)
 {
-	return tokenizer_decode(e->tokenizer, ids, nr, special, out_text, out_len);
+	return tokenizer_decode(e->tokenizer, ids, nr, special, out_text,
+				out_len);
 }
 
 /* The request with what the template may read besides: malloc'ed JSON text. */
-static int template_context(const struct tarn_engine *e, const char *request, size_t len,
-			    char **out_json, char *err, size_t errlen)
+static int template_context(const struct tarn_engine *e, const char *request,
+			    size_t len, char **out_json, char *err,
+			    size_t errlen)
 {
 	json_error_t why;
 	json_t *root = json_loadb(request, len, JSON_ALLOW_NUL, &why);
 	int failed = 0;
 
 	if (!json_is_object(root)) {
-		snprintf(err, errlen, "the chat request is not a JSON object: %s",
+		snprintf(err, errlen,
+			 "the chat request is not a JSON object: %s",
 			 root ? "" : why.text);
 		json_decref(root);
 		return -EINVAL;
 	}
 	if (!json_object_get(root, "add_generation_prompt"))
-		failed |= json_object_set_new(root, "add_generation_prompt", json_true());
-	failed |= json_object_set_new(root, "bos_token", json_string(e->bos_text));
-	failed |= json_object_set_new(root, "eos_token", json_string(e->eos_text));
+		failed |= json_object_set_new(root, "add_generation_prompt",
+					      json_true());
+	failed |= json_object_set_new(root, "bos_token",
+				      json_string(e->bos_text));
+	failed |= json_object_set_new(root, "eos_token",
+				      json_string(e->eos_text));
 	*out_json = failed ? NULL : json_dumps(root, JSON_COMPACT);
 	json_decref(root);
 	return *out_json ? 0 : -ENOMEM;
@@ -105,11 +117,13 @@ static int prompt_ids(const struct tarn_engine *e, const char *text, size_t len,
 {
 	int32_t bos = tokenizer_bos(e->tokenizer), *ids, *grown;
 	size_t nr;
-	int rc = tokenizer_encode(e->tokenizer, text, len, TOKENIZE_PARSE_SPECIAL, &ids, &nr);
+	int rc = tokenizer_encode(e->tokenizer, text, len,
+				  TOKENIZE_PARSE_SPECIAL, &ids, &nr);
 
 	if (rc)
 		return rc;
-	if (tokenizer_adds_bos(e->tokenizer) && bos != TOKEN_NONE && (!nr || ids[0] != bos)) {
+	if (tokenizer_adds_bos(e->tokenizer) && bos != TOKEN_NONE &&
+	    (!nr || ids[0] != bos)) {
 		grown = realloc(ids, (nr + 1) * sizeof(*ids));
 		if (!grown) {
 			free(ids);
@@ -125,8 +139,9 @@ static int prompt_ids(const struct tarn_engine *e, const char *text, size_t len,
 	return 0;
 }
 
-int tarn_chat_prompt(const struct tarn_engine *e, const char *request_json, size_t len,
-		     char **out_text, int32_t **out_ids, size_t *out_nr, char *err, size_t errlen)
+int tarn_chat_prompt(const struct tarn_engine *e, const char *request_json,
+		     size_t len, char **out_text, int32_t **out_ids,
+		     size_t *out_nr, char *err, size_t errlen)
 {
 	char *context, *text;
 	size_t text_len;
@@ -139,8 +154,8 @@ int tarn_chat_prompt(const struct tarn_engine *e, const char *request_json, size
 	rc = template_context(e, request_json, len, &context, err, errlen);
 	if (rc)
 		return rc;
-	rc = template_render(e->template, context, strlen(context), NULL, &text, &text_len, err,
-			     errlen);
+	rc = template_render(e->template, context, strlen(context), NULL, &text,
+			     &text_len, err, errlen);
 	free(context);
 	if (rc)
 		return rc == -ENOMEM ? rc : -EINVAL;
@@ -152,8 +167,9 @@ int tarn_chat_prompt(const struct tarn_engine *e, const char *request_json, size
 	return rc;
 }
 
-int tarn_tokenize_file(const char *model_path, const char *text, size_t len, unsigned int flags,
-		       int32_t **out_ids, size_t *out_nr, char *err, size_t errlen)
+int tarn_tokenize_file(const char *model_path, const char *text, size_t len,
+		       unsigned int flags, int32_t **out_ids, size_t *out_nr,
+		       char *err, size_t errlen)
 {
 	struct gguf *gguf;
 	struct tokenizer *tok;
@@ -165,7 +181,8 @@ int tarn_tokenize_file(const char *model_path, const char *text, size_t len, uns
 	gguf_close(gguf);
 	if (rc)
 		return rc;
-	rc = tokenizer_encode(tok, text, len, tokenizer_flags(flags), out_ids, out_nr);
+	rc = tokenizer_encode(tok, text, len, tokenizer_flags(flags), out_ids,
+			      out_nr);
 	if (rc)
 		snprintf(err, errlen, "%s", strerror(-rc));
 	tokenizer_destroy(tok);

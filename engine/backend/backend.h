@@ -83,7 +83,8 @@ struct backend_batch {
 	uint8_t *const *tiles[BACKEND_MAX_STREAMS]; /* [M] */
 	struct attn_plan plans[BACKEND_MAX_STREAMS];
 	uint32_t nr_out;
-	const uint32_t *out_rows; /* [nr_out] rows whose logits are wanted, ascending */
+	const uint32_t *
+		out_rows; /* [nr_out] rows whose logits are wanted, ascending */
 };
 
 /* One row of SLOT_LOGITS to draw a token from. */
@@ -116,16 +117,17 @@ struct backend_ops {
 	 * Declare weights. *out_id names them in later calls. -ENOTSUP for a type or shape the
 	 * device has no kernel for, with @err naming the tensor.
 	 */
-	int (*add_matrix)(struct backend *b, const struct backend_tensor *t, int *out_id,
-			  char *err, size_t errlen);
-	int (*add_vector)(struct backend *b, const struct backend_tensor *t, int *out_id,
-			  char *err, size_t errlen);
+	int (*add_matrix)(struct backend *b, const struct backend_tensor *t,
+			  int *out_id, char *err, size_t errlen);
+	int (*add_vector)(struct backend *b, const struct backend_tensor *t,
+			  int *out_id, char *err, size_t errlen);
 	/*
 	 * Bring all declared weights into place. @progress as in engine.h, may be NULL;
-	 * @out_digest: SHA-256 over the SHA-256 of each tensor's bytes as in the file: vectors, then
-	 * matrices, in order of declaration. -ECANCELED by @progress, -ENOMEM.
+	 * @out_digest: SHA-256 over the SHA-256 of each tensor's bytes as in the file: first
+	 * vectors, then matrices, in order of declaration. -ECANCELED by @progress, -ENOMEM.
 	 */
-	int (*load)(struct backend *b, int (*progress)(void *arg, double fraction), void *arg,
+	int (*load)(struct backend *b,
+		    int (*progress)(void *arg, double fraction), void *arg,
 		    uint8_t out_digest[32]);
 	/* Bytes of packed weights. */
 	uint64_t (*weight_bytes)(const struct backend *b);
@@ -143,29 +145,34 @@ struct backend_ops {
 	/* X = rows of @matrix by token, times @scale */
 	void (*embed)(struct backend *b, int matrix, float scale);
 	/* dst = rms_norm(src) * w, to SLOT_H; @add: dst += that, to SLOT_X */
-	void (*norm)(struct backend *b, enum backend_slot src, int vector, float eps, bool add,
-		     enum backend_slot dst);
+	void (*norm)(struct backend *b, enum backend_slot src, int vector,
+		     float eps, bool add, enum backend_slot dst);
 	/*
 	 * dst columns [0, N0), [N0, N0 + N1), ... = src times each matrix (+ bias vectors, or
 	 * BACKEND_NONE); @add: dst += (one matrix).
 	 */
-	void (*linear)(struct backend *b, enum backend_slot src, const int *matrices,
-		       const int *biases, uint32_t nr, bool add, enum backend_slot dst);
+	void (*linear)(struct backend *b, enum backend_slot src,
+		       const int *matrices, const int *biases, uint32_t nr,
+		       bool add, enum backend_slot dst);
 	/*
 	 * Of QKV: norm of each q and k head (@q_norm, @k_norm or BACKEND_NONE), rotation by @rope,
 	 * then K and V into the tiles of @stream.
 	 */
-	void (*rope_append)(struct backend *b, int q_norm, int k_norm, float eps, uint32_t rope,
-			    uint32_t stream, uint32_t layer);
+	void (*rope_append)(struct backend *b, int q_norm, int k_norm,
+			    float eps, uint32_t rope, uint32_t stream,
+			    uint32_t layer);
 	/* A = attention of QKV's queries over the plan of @stream */
-	void (*attention)(struct backend *b, uint32_t stream, uint32_t layer, float scale);
+	void (*attention)(struct backend *b, uint32_t stream, uint32_t layer,
+			  float scale);
 	/* F = act(src * gate) * (src * up) */
-	void (*gated)(struct backend *b, enum backend_slot src, int gate, int up,
-		      enum backend_act act);
+	void (*gated)(struct backend *b, enum backend_slot src, int gate,
+		      int up, enum backend_act act);
 	/* OUT = rms_norm of the wanted rows of X; LOGITS = OUT * matrix, soft cap if not 0 */
-	void (*logits)(struct backend *b, int norm_vector, float eps, int matrix, float softcap);
+	void (*logits)(struct backend *b, int norm_vector, float eps,
+		       int matrix, float softcap);
 	/* Draw from the rows of LOGITS, samples[i] from row i. */
-	void (*sample)(struct backend *b, struct backend_sample *samples, uint32_t nr);
+	void (*sample)(struct backend *b, struct backend_sample *samples,
+		       uint32_t nr);
 	/* Compute what was recorded. Return: 0, -ENOMEM, -EIO (the device is lost). */
 	int (*submit)(struct backend *b);
 	/* Row @i of LOGITS in host memory, float [n_vocab]; valid until the next begin(). */
@@ -187,6 +194,7 @@ struct backend_options {
 };
 
 /* Return: 0, -EINVAL (threads), -ENOMEM. */
-int backend_cpu_create(const struct backend_options *options, struct backend **out_backend);
+int backend_cpu_create(const struct backend_options *options,
+		       struct backend **out_backend);
 
 #endif /* TARN_ENGINE_BACKEND_H */

@@ -19,7 +19,8 @@ enum {
 	BLOCKS_PER_THREAD = 4,
 };
 
-static struct cpu_op *record(struct cpu_backend *cpu, enum cpu_op_kind kind, uint32_t nr_rows)
+static struct cpu_op *record(struct cpu_backend *cpu, enum cpu_op_kind kind,
+			     uint32_t nr_rows)
 {
 	static struct cpu_op sink; /* takes what follows a failure; never run */
 	struct cpu_op *op;
@@ -36,7 +37,9 @@ static struct cpu_op *record(struct cpu_backend *cpu, enum cpu_op_kind kind, uin
 		cpu->op_capacity = want;
 	}
 	op = &cpu->ops[cpu->nr_ops++];
-	*op = (struct cpu_op){ .kind = kind, .nr_rows = nr_rows, .barrier = true };
+	*op = (struct cpu_op){ .kind = kind,
+			       .nr_rows = nr_rows,
+			       .barrier = true };
 	return op;
 }
 
@@ -44,10 +47,12 @@ static struct cpu_op *record(struct cpu_backend *cpu, enum cpu_op_kind kind, uin
  * Shares are numbered while recording and become addresses in submit(), since the array may move
  * until then. The number is kept in the pointer.
  */
-static struct work_share *new_share(struct cpu_backend *cpu, uint32_t nr_units, uint32_t chunk)
+static struct work_share *new_share(struct cpu_backend *cpu, uint32_t nr_units,
+				    uint32_t chunk)
 {
 	if (cpu->nr_shares == cpu->share_capacity) {
-		uint32_t want = cpu->share_capacity ? cpu->share_capacity * 2 : 512;
+		uint32_t want = cpu->share_capacity ? cpu->share_capacity * 2 :
+						      512;
 		uint8_t *grown = aligned_alloc(64, want * cpu->share_bytes);
 
 		if (!grown) {
@@ -55,13 +60,16 @@ static struct work_share *new_share(struct cpu_backend *cpu, uint32_t nr_units, 
 			return NULL;
 		}
 		if (cpu->shares)
-			memcpy(grown, cpu->shares, cpu->nr_shares * cpu->share_bytes);
+			memcpy(grown, cpu->shares,
+			       cpu->nr_shares * cpu->share_bytes);
 		free(cpu->shares);
 		cpu->shares = grown;
 		cpu->share_capacity = want;
 	}
-	work_share_init((struct work_share *)(cpu->shares + cpu->nr_shares * cpu->share_bytes),
-			cpu->nr_threads, nr_units, chunk);
+	work_share_init(
+		(struct work_share *)(cpu->shares +
+				      cpu->nr_shares * cpu->share_bytes),
+		cpu->nr_threads, nr_units, chunk);
 	return (struct work_share *)(uintptr_t)++cpu->nr_shares;
 }
 
@@ -70,7 +78,8 @@ static void place_share(struct cpu_backend *cpu, struct work_share **share)
 	uintptr_t number = (uintptr_t)*share;
 
 	if (number)
-		*share = (struct work_share *)(cpu->shares + (number - 1) * cpu->share_bytes);
+		*share = (struct work_share *)(cpu->shares +
+					       (number - 1) * cpu->share_bytes);
 }
 
 static uint32_t clamp_u32(uint32_t v, uint32_t lo, uint32_t hi)
@@ -78,10 +87,11 @@ static uint32_t clamp_u32(uint32_t v, uint32_t lo, uint32_t hi)
 	return v < lo ? lo : v > hi ? hi : v;
 }
 
-static uint32_t chunk_for(const struct cpu_backend *cpu, uint32_t nr_units, uint32_t lo,
-			  uint32_t hi)
+static uint32_t chunk_for(const struct cpu_backend *cpu, uint32_t nr_units,
+			  uint32_t lo, uint32_t hi)
 {
-	return clamp_u32(nr_units / (cpu->nr_threads * CHUNKS_PER_THREAD), lo, hi);
+	return clamp_u32(nr_units / (cpu->nr_threads * CHUNKS_PER_THREAD), lo,
+			 hi);
 }
 
 static uint32_t nr_groups(const struct cpu_matrix *m)
@@ -93,7 +103,8 @@ static bool takes_q8(const struct cpu_backend *cpu, const struct cpu_matrix *m)
 {
 	enum pack_type t = m->packed.type;
 
-	return !cpu->precise && t != PACK_F32 && t != PACK_F16 && t != PACK_BF16;
+	return !cpu->precise && t != PACK_F32 && t != PACK_F16 &&
+	       t != PACK_BF16;
 }
 
 static int cpu_begin(struct backend *b, const struct backend_batch *batch)
@@ -135,8 +146,9 @@ static void cpu_embed(struct backend *b, int matrix, float scale)
 	op->share = new_share(cpu, cpu->batch.nr_rows, 4);
 }
 
-static void record_norm(struct cpu_backend *cpu, enum backend_slot src, const uint32_t *gather,
-			uint32_t nr_rows, int vector, float eps, bool add, enum backend_slot dst)
+static void record_norm(struct cpu_backend *cpu, enum backend_slot src,
+			const uint32_t *gather, uint32_t nr_rows, int vector,
+			float eps, bool add, enum backend_slot dst)
 {
 	struct cpu_op *op = record(cpu, CPU_OP_NORM, nr_rows);
 
@@ -151,8 +163,8 @@ static void record_norm(struct cpu_backend *cpu, enum backend_slot src, const ui
 	op->share = op->is_private ? NULL : new_share(cpu, nr_rows, 4);
 }
 
-static void cpu_norm(struct backend *b, enum backend_slot src, int vector, float eps, bool add,
-		     enum backend_slot dst)
+static void cpu_norm(struct backend *b, enum backend_slot src, int vector,
+		     float eps, bool add, enum backend_slot dst)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 
@@ -170,22 +182,26 @@ static void plan_input(struct cpu_backend *cpu, struct cpu_op *op)
 }
 
 /* How the outputs of a linear operation are handed out: op->nr_groups is set. */
-static void plan_outputs(struct cpu_backend *cpu, struct cpu_op *op, uint32_t max_groups)
+static void plan_outputs(struct cpu_backend *cpu, struct cpu_op *op,
+			 uint32_t max_groups)
 {
 	uint32_t panels = (op->nr_rows + CPU_PANEL_ROWS - 1) / CPU_PANEL_ROWS;
 	uint32_t want = cpu->nr_threads * BLOCKS_PER_THREAD;
 
 	if (op->nr_rows <= CPU_UNPANELLED_ROWS) {
 		op->share = new_share(cpu, op->nr_groups,
-				      chunk_for(cpu, op->nr_groups, LINEAR_MIN_GROUPS, max_groups));
+				      chunk_for(cpu, op->nr_groups,
+						LINEAR_MIN_GROUPS, max_groups));
 		return;
 	}
-	op->nr_parts = clamp_u32((want + panels - 1) / panels, 1, op->nr_groups);
+	op->nr_parts =
+		clamp_u32((want + panels - 1) / panels, 1, op->nr_groups);
 	op->share = new_share(cpu, panels * op->nr_parts, 1);
 }
 
-static void record_linear(struct cpu_backend *cpu, enum backend_slot src, uint32_t nr_rows,
-			  const int *matrices, const int *biases, uint32_t nr, bool add,
+static void record_linear(struct cpu_backend *cpu, enum backend_slot src,
+			  uint32_t nr_rows, const int *matrices,
+			  const int *biases, uint32_t nr, bool add,
 			  enum backend_slot dst)
 {
 	struct cpu_op *op = record(cpu, CPU_OP_LINEAR, nr_rows);
@@ -204,22 +220,26 @@ static void record_linear(struct cpu_backend *cpu, enum backend_slot src, uint32
 	plan_outputs(cpu, op, LINEAR_MAX_GROUPS);
 }
 
-static void cpu_linear(struct backend *b, enum backend_slot src, const int *matrices,
-		       const int *biases, uint32_t nr, bool add, enum backend_slot dst)
+static void cpu_linear(struct backend *b, enum backend_slot src,
+		       const int *matrices, const int *biases, uint32_t nr,
+		       bool add, enum backend_slot dst)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 
-	record_linear(cpu, src, cpu->batch.nr_rows, matrices, biases, nr, add, dst);
+	record_linear(cpu, src, cpu->batch.nr_rows, matrices, biases, nr, add,
+		      dst);
 }
 
-static void cpu_rope_append(struct backend *b, int q_norm, int k_norm, float eps, uint32_t rope,
-			    uint32_t stream, uint32_t layer)
+static void cpu_rope_append(struct backend *b, int q_norm, int k_norm,
+			    float eps, uint32_t rope, uint32_t stream,
+			    uint32_t layer)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_op *op = record(cpu, CPU_OP_ROPE_APPEND, cpu->batch.nr_rows);
 
 	op->w = q_norm == BACKEND_NONE ? NULL : cpu->vectors[q_norm].values;
-	op->k_norm = k_norm == BACKEND_NONE ? NULL : cpu->vectors[k_norm].values;
+	op->k_norm = k_norm == BACKEND_NONE ? NULL :
+					      cpu->vectors[k_norm].values;
 	op->eps = eps;
 	op->rope = rope;
 	op->stream = stream;
@@ -227,7 +247,8 @@ static void cpu_rope_append(struct backend *b, int q_norm, int k_norm, float eps
 	op->share = new_share(cpu, cpu->batch.nr_rows, 2);
 }
 
-static void cpu_attention(struct backend *b, uint32_t stream, uint32_t layer, float scale)
+static void cpu_attention(struct backend *b, uint32_t stream, uint32_t layer,
+			  float scale)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	const struct attn_plan *plan = &cpu->batch.plans[stream];
@@ -246,8 +267,8 @@ static void cpu_attention(struct backend *b, uint32_t stream, uint32_t layer, fl
 	op->share = new_share(cpu, plan->nr_merges * cpu->shape.n_kv_heads, 1);
 }
 
-static void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up,
-		      enum backend_act act)
+static void cpu_gated(struct backend *b, enum backend_slot src, int gate,
+		      int up, enum backend_act act)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_op *op = record(cpu, CPU_OP_GATED, cpu->batch.nr_rows);
@@ -263,15 +284,18 @@ static void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up
 	plan_outputs(cpu, op, CPU_GATE_GROUPS);
 }
 
-static void cpu_logits(struct backend *b, int norm_vector, float eps, int matrix, float softcap)
+static void cpu_logits(struct backend *b, int norm_vector, float eps,
+		       int matrix, float softcap)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	uint32_t rows = cpu->batch.nr_out;
 
 	if (!rows)
 		return;
-	record_norm(cpu, SLOT_X, cpu->batch.out_rows, rows, norm_vector, eps, false, SLOT_OUT);
-	record_linear(cpu, SLOT_OUT, rows, &matrix, NULL, 1, false, SLOT_LOGITS);
+	record_norm(cpu, SLOT_X, cpu->batch.out_rows, rows, norm_vector, eps,
+		    false, SLOT_OUT);
+	record_linear(cpu, SLOT_OUT, rows, &matrix, NULL, 1, false,
+		      SLOT_LOGITS);
 	if (softcap > 0) {
 		struct cpu_op *op = record(cpu, CPU_OP_SOFTCAP, rows);
 
@@ -281,7 +305,8 @@ static void cpu_logits(struct backend *b, int norm_vector, float eps, int matrix
 	}
 }
 
-static void cpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr)
+static void cpu_sample(struct backend *b, struct backend_sample *samples,
+		       uint32_t nr)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_op *op;
@@ -349,9 +374,11 @@ static const struct backend_ops cpu_ops = {
 	.logits_row = cpu_logits_row,
 };
 
-int backend_cpu_create(const struct backend_options *options, struct backend **out_backend)
+int backend_cpu_create(const struct backend_options *options,
+		       struct backend **out_backend)
 {
-	uint32_t nr = options->nr_threads ? options->nr_threads : threads_nr_cpus();
+	uint32_t nr = options->nr_threads ? options->nr_threads :
+					    threads_nr_cpus();
 	struct cpu_backend *cpu = calloc(1, sizeof(*cpu));
 	int rc;
 

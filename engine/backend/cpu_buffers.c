@@ -24,7 +24,8 @@ static int act_q8_alloc(struct act_q8 *q, size_t rows, uint32_t width)
 	q->nr_cols = width;
 	q->q = alloc_aligned(rows * width);
 	q->d = alloc_aligned(rows * (width / ACT_BLOCK) * sizeof(float));
-	q->sum16 = alloc_aligned(rows * (width / ACT_BLOCK) * 2 * sizeof(int16_t));
+	q->sum16 =
+		alloc_aligned(rows * (width / ACT_BLOCK) * 2 * sizeof(int16_t));
 	return q->q && q->d && q->sum16 ? 0 : -ENOMEM;
 }
 
@@ -36,7 +37,8 @@ static void act_q8_free(struct act_q8 *q)
 	*q = (struct act_q8){ 0 };
 }
 
-static int slot_alloc(struct cpu_slot *slot, uint32_t rows, uint32_t width, bool quantised)
+static int slot_alloc(struct cpu_slot *slot, uint32_t rows, uint32_t width,
+		      bool quantised)
 {
 	slot->width = width;
 	slot->stride = ((size_t)width + 15) & ~(size_t)15;
@@ -68,9 +70,11 @@ int cpu_reserve_out(struct cpu_backend *cpu, uint32_t rows)
 	slot_free(&cpu->slots[SLOT_OUT]);
 	slot_free(&cpu->slots[SLOT_LOGITS]);
 	cpu->out_capacity = 0;
-	rc = slot_alloc(&cpu->slots[SLOT_OUT], want, s->n_embd, cpu->has_quantised);
+	rc = slot_alloc(&cpu->slots[SLOT_OUT], want, s->n_embd,
+			cpu->has_quantised);
 	if (!rc)
-		rc = slot_alloc(&cpu->slots[SLOT_LOGITS], want, s->n_vocab, false);
+		rc = slot_alloc(&cpu->slots[SLOT_LOGITS], want, s->n_vocab,
+				false);
 	if (!rc)
 		cpu->out_capacity = want;
 	return rc;
@@ -97,11 +101,12 @@ static size_t scratch_bytes(const struct cpu_backend *cpu)
 	const struct backend_shape *s = &cpu->shape;
 	size_t bytes = sample_scratch_bytes(s->n_vocab);
 	/* GATED: gate and up of a run of groups, before they meet. */
-	size_t gate = 2 * (size_t)CPU_PANEL_ROWS * CPU_GATE_GROUPS * PACK_ROWS * sizeof(float);
+	size_t gate = 2 * (size_t)CPU_PANEL_ROWS * CPU_GATE_GROUPS * PACK_ROWS *
+		      sizeof(float);
 
 	for (uint32_t i = 0; i < s->nr_streams; i++) {
-		size_t attn =
-			attn_scratch_bytes(&s->layouts[i], s->n_q_heads, BACKEND_UNIT_ROWS);
+		size_t attn = attn_scratch_bytes(&s->layouts[i], s->n_q_heads,
+						 BACKEND_UNIT_ROWS);
 
 		if (attn > bytes)
 			bytes = attn;
@@ -112,7 +117,8 @@ static size_t scratch_bytes(const struct cpu_backend *cpu)
 static int prepare_threads(struct cpu_backend *cpu)
 {
 	const struct backend_shape *s = &cpu->shape;
-	uint32_t width = max_u32(max_u32(s->n_embd, s->n_ff), s->n_q_heads * s->head_dim);
+	uint32_t width = max_u32(max_u32(s->n_embd, s->n_ff),
+				 s->n_q_heads * s->head_dim);
 	size_t row = ((size_t)width + 15) & ~(size_t)15;
 
 	cpu->per_thread = calloc(cpu->nr_threads, sizeof(*cpu->per_thread));
@@ -138,10 +144,12 @@ static int prepare_ropes(struct cpu_backend *cpu)
 		const struct backend_rope *r = &s->ropes[i];
 
 		cpu->inv_freq[i] = calloc(r->nr_rot / 2, sizeof(double));
-		cpu->cos_sin[i] = alloc_aligned((size_t)s->max_rows * r->nr_rot * sizeof(float));
+		cpu->cos_sin[i] = alloc_aligned((size_t)s->max_rows *
+						r->nr_rot * sizeof(float));
 		if (!cpu->inv_freq[i] || !cpu->cos_sin[i])
 			return -ENOMEM;
-		rope_inv_freq(r->base, r->factors, r->pos_scale, r->nr_rot, cpu->inv_freq[i]);
+		rope_inv_freq(r->base, r->factors, r->pos_scale, r->nr_rot,
+			      cpu->inv_freq[i]);
 	}
 	return 0;
 }
@@ -160,11 +168,13 @@ int cpu_prepare(struct backend *b, const struct backend_shape *shape)
 	if (!rc)
 		rc = slot_alloc(&cpu->slots[SLOT_H], rows, shape->n_embd, q);
 	if (!rc)
-		rc = slot_alloc(&cpu->slots[SLOT_QKV], rows, n_q + 2 * n_kv, false);
+		rc = slot_alloc(&cpu->slots[SLOT_QKV], rows, n_q + 2 * n_kv,
+				false);
 	if (!rc)
 		rc = slot_alloc(&cpu->slots[SLOT_A], rows, n_q, q);
 	if (!rc)
-		rc = slot_alloc(&cpu->slots[SLOT_Y], rows, shape->n_embd, false);
+		rc = slot_alloc(&cpu->slots[SLOT_Y], rows, shape->n_embd,
+				false);
 	if (!rc)
 		rc = slot_alloc(&cpu->slots[SLOT_F], rows, shape->n_ff, q);
 	if (!rc)

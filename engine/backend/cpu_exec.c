@@ -16,18 +16,22 @@ struct input {
 	const struct act_q8 *q;
 };
 
-static void exec_tables(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_tables(struct cpu_backend *cpu, const struct cpu_op *op,
+			uint32_t thread)
 {
 	const struct backend_rope *r = &cpu->shape.ropes[op->rope];
 	uint32_t first, end;
 
 	while (work_share_take(op->share, thread, &first, &end))
 		for (uint32_t i = first; i < end; i++)
-			rope_cos_sin(cpu->inv_freq[op->rope], r->nr_rot, cpu->batch.positions[i],
-				     cpu->cos_sin[op->rope] + (size_t)i * r->nr_rot);
+			rope_cos_sin(cpu->inv_freq[op->rope], r->nr_rot,
+				     cpu->batch.positions[i],
+				     cpu->cos_sin[op->rope] +
+					     (size_t)i * r->nr_rot);
 }
 
-static void exec_embed(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_embed(struct cpu_backend *cpu, const struct cpu_op *op,
+		       uint32_t thread)
 {
 	struct cpu_slot *x = &cpu->slots[SLOT_X];
 	uint32_t first, end;
@@ -36,30 +40,34 @@ static void exec_embed(struct cpu_backend *cpu, const struct cpu_op *op, uint32_
 		for (uint32_t i = first; i < end; i++) {
 			float *row = x->f + i * x->stride;
 
-			pack_row_f32(&op->mats[0]->packed, (uint32_t)cpu->batch.tokens[i], row);
+			pack_row_f32(&op->mats[0]->packed,
+				     (uint32_t)cpu->batch.tokens[i], row);
 			if (op->scale != 1.0f)
 				cpu->kernels->scale(row, op->scale, x->width);
 		}
 	}
 }
 
-static void norm_row(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t i, float *out)
+static void norm_row(struct cpu_backend *cpu, const struct cpu_op *op,
+		     uint32_t i, float *out)
 {
 	const struct cpu_slot *src = &cpu->slots[op->src];
 	uint32_t row = op->gather ? op->gather[i] : i;
 
-	cpu->kernels->rms_norm(src->f + row * src->stride, op->w, src->width, op->eps, op->add,
-			       out);
+	cpu->kernels->rms_norm(src->f + row * src->stride, op->w, src->width,
+			       op->eps, op->add, out);
 }
 
-static void exec_norm(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_norm(struct cpu_backend *cpu, const struct cpu_op *op,
+		      uint32_t thread)
 {
 	struct cpu_slot *dst = &cpu->slots[op->dst];
 	uint32_t first, end;
 
 	if (op->is_private) {
 		for (uint32_t i = 0; i < op->nr_rows; i++)
-			norm_row(cpu, op, i, cpu->per_thread[thread].f + i * dst->stride);
+			norm_row(cpu, op, i,
+				 cpu->per_thread[thread].f + i * dst->stride);
 		return;
 	}
 	while (work_share_take(op->share, thread, &first, &end))
@@ -73,8 +81,8 @@ static bool is_normed(enum backend_slot slot)
 	return slot == SLOT_H || slot == SLOT_OUT;
 }
 
-static struct input prepare_input(struct cpu_backend *cpu, const struct cpu_op *op,
-				  uint32_t thread)
+static struct input prepare_input(struct cpu_backend *cpu,
+				  const struct cpu_op *op, uint32_t thread)
 {
 	const struct cpu_slot *src = &cpu->slots[op->src];
 	struct cpu_thread *own = &cpu->per_thread[thread];
@@ -87,12 +95,14 @@ static struct input prepare_input(struct cpu_backend *cpu, const struct cpu_op *
 		return in;
 	if (op->is_private) {
 		own->q.nr_cols = src->width;
-		cpu->kernels->quantize(in.f, in.stride, 0, op->nr_rows, &own->q);
+		cpu->kernels->quantize(in.f, in.stride, 0, op->nr_rows,
+				       &own->q);
 		in.q = &own->q;
 		return in;
 	}
 	while (work_share_take(op->prepare_share, thread, &first, &end))
-		cpu->kernels->quantize(in.f, in.stride, first, end - first, &src->q);
+		cpu->kernels->quantize(in.f, in.stride, first, end - first,
+				       &src->q);
 	threads_barrier(cpu->threads);
 	return in;
 }
@@ -103,28 +113,33 @@ struct block {
 	uint32_t first, end;
 };
 
-static bool take_block(const struct cpu_op *op, uint32_t thread, struct block *out)
+static bool take_block(const struct cpu_op *op, uint32_t thread,
+		       struct block *out)
 {
 	uint32_t unit, end, part;
 
 	if (!op->nr_parts) {
 		*out = (struct block){ 0, op->nr_rows, 0, 0 };
-		return work_share_take(op->share, thread, &out->first, &out->end);
+		return work_share_take(op->share, thread, &out->first,
+				       &out->end);
 	}
 	if (!work_share_take(op->share, thread, &unit, &end))
 		return false;
 	part = unit % op->nr_parts;
 	out->row = unit / op->nr_parts * CPU_PANEL_ROWS;
-	out->nr_rows = op->nr_rows - out->row < CPU_PANEL_ROWS ? op->nr_rows - out->row :
-								 CPU_PANEL_ROWS;
+	out->nr_rows = op->nr_rows - out->row < CPU_PANEL_ROWS ?
+			       op->nr_rows - out->row :
+			       CPU_PANEL_ROWS;
 	out->first = (uint32_t)((uint64_t)op->nr_groups * part / op->nr_parts);
-	out->end = (uint32_t)((uint64_t)op->nr_groups * (part + 1) / op->nr_parts);
+	out->end =
+		(uint32_t)((uint64_t)op->nr_groups * (part + 1) / op->nr_parts);
 	return true;
 }
 
 /* y: row 0 of the block, column 0 being output 0 of the matrix. */
-static void run_linear(struct cpu_backend *cpu, const struct cpu_matrix *m, const struct input *in,
-		       const struct block *b, float *y, size_t y_stride, bool add)
+static void run_linear(struct cpu_backend *cpu, const struct cpu_matrix *m,
+		       const struct input *in, const struct block *b, float *y,
+		       size_t y_stride, bool add)
 {
 	enum pack_type t = m->packed.type;
 	size_t nr_blocks = m->packed.nr_cols / ACT_BLOCK;
@@ -162,18 +177,21 @@ static void run_linear(struct cpu_backend *cpu, const struct cpu_matrix *m, cons
 	});
 }
 
-static void add_bias(struct cpu_backend *cpu, const struct cpu_matrix *m, const float *bias,
-		     const struct block *b, float *y, size_t y_stride)
+static void add_bias(struct cpu_backend *cpu, const struct cpu_matrix *m,
+		     const float *bias, const struct block *b, float *y,
+		     size_t y_stride)
 {
 	uint32_t from = b->first * PACK_ROWS, to = b->end * PACK_ROWS;
 
 	if (to > m->packed.nr_rows)
 		to = m->packed.nr_rows;
 	for (uint32_t r = 0; r < b->nr_rows; r++)
-		cpu->kernels->add(y + r * y_stride + from, bias + from, to - from);
+		cpu->kernels->add(y + r * y_stride + from, bias + from,
+				  to - from);
 }
 
-static void exec_linear(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_linear(struct cpu_backend *cpu, const struct cpu_op *op,
+			uint32_t thread)
 {
 	struct input in = prepare_input(cpu, op, thread);
 	struct cpu_slot *dst = &cpu->slots[op->dst];
@@ -186,15 +204,18 @@ static void exec_linear(struct cpu_backend *cpu, const struct cpu_op *op, uint32
 
 		for (uint32_t i = 0; i < op->nr_mats && base < b.end; i++) {
 			const struct cpu_matrix *m = op->mats[i];
-			uint32_t groups = (m->packed.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
+			uint32_t groups =
+				(m->packed.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
 			struct block own = b;
 
 			own.first = b.first > base ? b.first - base : 0;
 			own.end = b.end - base < groups ? b.end - base : groups;
 			if (own.first < own.end) {
-				run_linear(cpu, m, &in, &own, y, dst->stride, op->add);
+				run_linear(cpu, m, &in, &own, y, dst->stride,
+					   op->add);
 				if (op->biases[i])
-					add_bias(cpu, m, op->biases[i], &own, y, dst->stride);
+					add_bias(cpu, m, op->biases[i], &own, y,
+						 dst->stride);
 			}
 			base += groups;
 			y += m->packed.nr_rows;
@@ -203,24 +224,28 @@ static void exec_linear(struct cpu_backend *cpu, const struct cpu_op *op, uint32
 }
 
 /* Gate and up of one block of at most CPU_GATE_GROUPS groups meet in the thread's scratch. */
-static void gate_block(struct cpu_backend *cpu, const struct cpu_op *op, const struct input *in,
-		       const struct block *b, float *scratch)
+static void gate_block(struct cpu_backend *cpu, const struct cpu_op *op,
+		       const struct input *in, const struct block *b,
+		       float *scratch)
 {
 	struct cpu_slot *dst = &cpu->slots[op->dst];
 	size_t stride = (size_t)(b->end - b->first) * PACK_ROWS;
 	uint32_t from = b->first * PACK_ROWS;
-	uint32_t to = b->end * PACK_ROWS < dst->width ? b->end * PACK_ROWS : dst->width;
+	uint32_t to = b->end * PACK_ROWS < dst->width ? b->end * PACK_ROWS :
+							dst->width;
 	float *g = scratch, *u = scratch + b->nr_rows * stride;
 
 	/* Column 0 of the result is output 0 of the matrix: step back to it. */
 	run_linear(cpu, op->mats[0], in, b, g - from, stride, false);
 	run_linear(cpu, op->mats[1], in, b, u - from, stride, false);
 	for (uint32_t r = 0; r < b->nr_rows; r++)
-		cpu->kernels->gate(op->gate, g + r * stride, u + r * stride, to - from,
+		cpu->kernels->gate(op->gate, g + r * stride, u + r * stride,
+				   to - from,
 				   dst->f + (b->row + r) * dst->stride + from);
 }
 
-static void exec_gated(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_gated(struct cpu_backend *cpu, const struct cpu_op *op,
+		       uint32_t thread)
 {
 	struct input in = prepare_input(cpu, op, thread);
 	struct block b;
@@ -230,20 +255,25 @@ static void exec_gated(struct cpu_backend *cpu, const struct cpu_op *op, uint32_
 			struct block own = b;
 
 			own.first = g;
-			own.end = b.end - g < CPU_GATE_GROUPS ? b.end : g + CPU_GATE_GROUPS;
-			gate_block(cpu, op, &in, &own, cpu->per_thread[thread].scratch);
+			own.end = b.end - g < CPU_GATE_GROUPS ?
+					  b.end :
+					  g + CPU_GATE_GROUPS;
+			gate_block(cpu, op, &in, &own,
+				   cpu->per_thread[thread].scratch);
 		}
 	}
 }
 
-static void rope_append_row(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t r)
+static void rope_append_row(struct cpu_backend *cpu, const struct cpu_op *op,
+			    uint32_t r)
 {
 	const struct backend_shape *s = &cpu->shape;
 	const struct attn_layout *layout = &s->layouts[op->stream];
 	const struct backend_rope *rope = &s->ropes[op->rope];
 	uint32_t d = s->head_dim;
 	float *q = cpu->slots[SLOT_QKV].f + r * cpu->slots[SLOT_QKV].stride;
-	float *k = q + (size_t)s->n_q_heads * d, *v = k + (size_t)s->n_kv_heads * d;
+	float *k = q + (size_t)s->n_q_heads * d,
+	      *v = k + (size_t)s->n_kv_heads * d;
 	struct rope_args args = {
 		.cos_sin = cpu->cos_sin[op->rope] + (size_t)r * rope->nr_rot,
 		.nr_rot = rope->nr_rot,
@@ -255,7 +285,8 @@ static void rope_append_row(struct cpu_backend *cpu, const struct cpu_op *op, ui
 		const float *w = h < s->n_q_heads ? op->w : op->k_norm;
 
 		if (w)
-			cpu->kernels->rms_norm(head, w, d, op->eps, false, head);
+			cpu->kernels->rms_norm(head, w, d, op->eps, false,
+					       head);
 		cpu->kernels->rope(head, &args);
 	}
 	cpu->kernels->append(&(struct append_args){
@@ -268,7 +299,8 @@ static void rope_append_row(struct cpu_backend *cpu, const struct cpu_op *op, ui
 	});
 }
 
-static struct attn_args attention_args(struct cpu_backend *cpu, const struct cpu_op *op)
+static struct attn_args attention_args(struct cpu_backend *cpu,
+				       const struct cpu_op *op)
 {
 	return (struct attn_args){
 		.layout = &cpu->shape.layouts[op->stream],
@@ -284,7 +316,8 @@ static struct attn_args attention_args(struct cpu_backend *cpu, const struct cpu
 	};
 }
 
-static void exec_attend(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_attend(struct cpu_backend *cpu, const struct cpu_op *op,
+			uint32_t thread)
 {
 	struct attn_args args = attention_args(cpu, op);
 	uint32_t heads = cpu->shape.n_kv_heads, first, end;
@@ -295,7 +328,8 @@ static void exec_attend(struct cpu_backend *cpu, const struct cpu_op *op, uint32
 					     cpu->per_thread[thread].scratch);
 }
 
-static void exec_merge(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_merge(struct cpu_backend *cpu, const struct cpu_op *op,
+		       uint32_t thread)
 {
 	struct attn_args args = attention_args(cpu, op);
 	uint32_t heads = cpu->shape.n_kv_heads, first, end;
@@ -307,7 +341,8 @@ static void exec_merge(struct cpu_backend *cpu, const struct cpu_op *op, uint32_
 					    (i % heads + 1) * group);
 }
 
-static void exec_rows(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_rows(struct cpu_backend *cpu, const struct cpu_op *op,
+		      uint32_t thread)
 {
 	struct cpu_slot *logits = &cpu->slots[SLOT_LOGITS];
 	uint32_t first, end;
@@ -319,15 +354,18 @@ static void exec_rows(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t
 			if (op->kind == CPU_OP_ROPE_APPEND)
 				rope_append_row(cpu, op, i);
 			else if (op->kind == CPU_OP_SOFTCAP)
-				cpu->kernels->softcap(row, op->scale, logits->width);
+				cpu->kernels->softcap(row, op->scale,
+						      logits->width);
 			else
-				sample_row(cpu->kernels, row, logits->width, &op->samples[i],
+				sample_row(cpu->kernels, row, logits->width,
+					   &op->samples[i],
 					   cpu->per_thread[thread].scratch);
 		}
 	}
 }
 
-static void exec_op(struct cpu_backend *cpu, const struct cpu_op *op, uint32_t thread)
+static void exec_op(struct cpu_backend *cpu, const struct cpu_op *op,
+		    uint32_t thread)
 {
 	switch (op->kind) {
 	case CPU_OP_TABLES:

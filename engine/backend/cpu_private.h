@@ -29,7 +29,8 @@ enum {
 
 struct cpu_matrix {
 	struct packed_matrix packed; /* data set by load() */
-	struct backend_tensor tensor; /* of the file; name and data valid until load() returned */
+	struct backend_tensor
+		tensor; /* of the file; name and data valid until load() returned */
 	uint64_t offset_bytes; /* in the arena */
 };
 
@@ -67,10 +68,12 @@ struct cpu_op {
 	bool add;
 	uint32_t nr_rows;
 	struct work_share *share; /* the op's units */
-	struct work_share *prepare_share; /* rows to quantise; NULL: each thread all of them */
+	struct work_share *
+		prepare_share; /* rows to quantise; NULL: each thread all of them */
 	enum backend_slot src, dst;
 	const uint32_t *gather; /* NORM: rows of src to read, or NULL: the same */
-	const struct cpu_matrix *mats[CPU_MAX_LINEAR]; /* EMBED: [0]; GATED: gate, up */
+	const struct cpu_matrix
+		*mats[CPU_MAX_LINEAR]; /* EMBED: [0]; GATED: gate, up */
 	const float *biases[CPU_MAX_LINEAR];
 	uint32_t nr_mats;
 	uint32_t nr_groups; /* LINEAR: of all matrices; GATED: of one */
@@ -129,12 +132,12 @@ static inline struct cpu_backend *to_cpu(struct backend *b)
 }
 
 /* cpu_weights.c */
-int cpu_add_matrix(struct backend *b, const struct backend_tensor *t, int *out_id, char *err,
-		   size_t errlen);
-int cpu_add_vector(struct backend *b, const struct backend_tensor *t, int *out_id, char *err,
-		   size_t errlen);
-int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction), void *arg,
-	     uint8_t out_digest[32]);
+int cpu_add_matrix(struct backend *b, const struct backend_tensor *t,
+		   int *out_id, char *err, size_t errlen);
+int cpu_add_vector(struct backend *b, const struct backend_tensor *t,
+		   int *out_id, char *err, size_t errlen);
+int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction),
+	     void *arg, uint8_t out_digest[32]);
 void cpu_weights_free(struct cpu_backend *cpu);
 
 /* cpu_buffers.c */

@@ -20,17 +20,19 @@ enum {
 	DIGEST_BYTES = 32,
 };
 
-int cpu_add_matrix(struct backend *b, const struct backend_tensor *t, int *out_id, char *err,
-		   size_t errlen)
+int cpu_add_matrix(struct backend *b, const struct backend_tensor *t,
+		   int *out_id, char *err, size_t errlen)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_matrix m = { .tensor = *t }, *grown;
-	uint64_t bytes = pack_layout(&m.packed, t->type, t->nr_rows, t->nr_cols);
+	uint64_t bytes =
+		pack_layout(&m.packed, t->type, t->nr_rows, t->nr_cols);
 
 	if (!bytes) {
-		snprintf(err, errlen,
-			 "tensor %s: no kernel for type %u with %u rows of %u values", t->name,
-			 t->type, t->nr_rows, t->nr_cols);
+		snprintf(
+			err, errlen,
+			"tensor %s: no kernel for type %u with %u rows of %u values",
+			t->name, t->type, t->nr_rows, t->nr_cols);
 		return -ENOTSUP;
 	}
 	grown = realloc(cpu->matrices, (cpu->nr_matrices + 1) * sizeof(*grown));
@@ -40,25 +42,30 @@ int cpu_add_matrix(struct backend *b, const struct backend_tensor *t, int *out_i
 	m.tensor.name = NULL; /* the caller's, for messages alone */
 	m.offset_bytes = cpu->arena_bytes;
 	cpu->arena_bytes += (bytes + 63) & ~(uint64_t)63;
-	if (!cpu->precise && t->type != PACK_F32 && t->type != PACK_F16 && t->type != PACK_BF16)
+	if (!cpu->precise && t->type != PACK_F32 && t->type != PACK_F16 &&
+	    t->type != PACK_BF16)
 		cpu->has_quantised = true;
 	*out_id = (int)cpu->nr_matrices;
 	cpu->matrices[cpu->nr_matrices++] = m;
 	return 0;
 }
 
-int cpu_add_vector(struct backend *b, const struct backend_tensor *t, int *out_id, char *err,
-		   size_t errlen)
+int cpu_add_vector(struct backend *b, const struct backend_tensor *t,
+		   int *out_id, char *err, size_t errlen)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_vector v = { .tensor = *t }, *grown;
 
-	if (t->type != PACK_F32 && t->type != PACK_F16 && t->type != PACK_BF16) {
-		snprintf(err, errlen, "tensor %s: a vector of type %u, want F32, F16 or BF16",
-			 t->name, t->type);
+	if (t->type != PACK_F32 && t->type != PACK_F16 &&
+	    t->type != PACK_BF16) {
+		snprintf(
+			err, errlen,
+			"tensor %s: a vector of type %u, want F32, F16 or BF16",
+			t->name, t->type);
 		return -ENOTSUP;
 	}
-	v.values = aligned_alloc(64, ((size_t)t->nr_cols * sizeof(float) + 63) & ~(size_t)63);
+	v.values = aligned_alloc(64, ((size_t)t->nr_cols * sizeof(float) + 63) &
+					     ~(size_t)63);
 	grown = realloc(cpu->vectors, (cpu->nr_vectors + 1) * sizeof(*grown));
 	if (grown)
 		cpu->vectors = grown;
@@ -67,8 +74,8 @@ int cpu_add_vector(struct backend *b, const struct backend_tensor *t, int *out_i
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < t->nr_cols; i++) {
-		const uint8_t *at = (const uint8_t *)t->data + (t->type == PACK_F32 ? 4 : 2) *
-								       (size_t)i;
+		const uint8_t *at = (const uint8_t *)t->data +
+				    (t->type == PACK_F32 ? 4 : 2) * (size_t)i;
 		uint16_t half;
 
 		if (t->type == PACK_F32) {
@@ -76,7 +83,8 @@ int cpu_add_vector(struct backend *b, const struct backend_tensor *t, int *out_i
 			continue;
 		}
 		memcpy(&half, at, sizeof(half));
-		v.values[i] = t->type == PACK_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+		v.values[i] = t->type == PACK_F16 ? f16_to_f32(half) :
+						    bf16_to_f32(half);
 	}
 	*out_id = (int)cpu->nr_vectors;
 	cpu->vectors[cpu->nr_vectors++] = v;
@@ -85,7 +93,8 @@ int cpu_add_vector(struct backend *b, const struct backend_tensor *t, int *out_i
 
 struct load_job {
 	struct cpu_backend *cpu;
-	struct work_share *share; /* over matrices, largest first is not needed: they are many */
+	struct work_share *
+		share; /* over matrices, largest first is not needed: they are many */
 	uint8_t (*digests)[DIGEST_BYTES];
 	atomic_uint_least64_t done_bytes;
 	atomic_int error;
@@ -93,11 +102,15 @@ struct load_job {
 	void *arg;
 };
 
-static int digest_tensor(const struct backend_tensor *t, uint8_t out[DIGEST_BYTES])
+static int digest_tensor(const struct backend_tensor *t,
+			 uint8_t out[DIGEST_BYTES])
 {
-	uint64_t bytes = pack_source_row_bytes(t->type, t->nr_cols) * t->nr_rows;
+	uint64_t bytes =
+		pack_source_row_bytes(t->type, t->nr_cols) * t->nr_rows;
 
-	return EVP_Digest(t->data, bytes, out, NULL, EVP_sha256(), NULL) == 1 ? 0 : -ENOMEM;
+	return EVP_Digest(t->data, bytes, out, NULL, EVP_sha256(), NULL) == 1 ?
+		       0 :
+		       -ENOMEM;
 }
 
 static void load_matrix(struct load_job *job, uint32_t index, uint32_t thread)
@@ -106,16 +119,21 @@ static void load_matrix(struct load_job *job, uint32_t index, uint32_t thread)
 	struct cpu_matrix *m = &cpu->matrices[index];
 	uint32_t nr_groups = (m->tensor.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
 
-	for (uint32_t g = 0; g < nr_groups && !atomic_load(&job->error); g += PACK_CHUNK_GROUPS) {
-		uint32_t end = g + PACK_CHUNK_GROUPS < nr_groups ? g + PACK_CHUNK_GROUPS :
-								   nr_groups;
+	for (uint32_t g = 0; g < nr_groups && !atomic_load(&job->error);
+	     g += PACK_CHUNK_GROUPS) {
+		uint32_t end = g + PACK_CHUNK_GROUPS < nr_groups ?
+				       g + PACK_CHUNK_GROUPS :
+				       nr_groups;
 		uint64_t done;
 
-		pack_groups(&m->packed, m->tensor.data, g, end, cpu->arena + m->offset_bytes);
-		done = atomic_fetch_add(&job->done_bytes, (end - g) * m->packed.group_bytes);
+		pack_groups(&m->packed, m->tensor.data, g, end,
+			    cpu->arena + m->offset_bytes);
+		done = atomic_fetch_add(&job->done_bytes,
+					(end - g) * m->packed.group_bytes);
 		/* The callback belongs to the creating thread. */
 		if (thread == 0 && job->progress &&
-		    job->progress(job->arg, (double)done / (double)cpu->arena_bytes))
+		    job->progress(job->arg,
+				  (double)done / (double)cpu->arena_bytes))
 			atomic_store(&job->error, -ECANCELED);
 	}
 	if (digest_tensor(&m->tensor, job->digests[index]))
@@ -134,7 +152,8 @@ static void load_thread(void *arg, uint32_t thread)
 }
 
 /* One digest over those of all tensors, vectors first. */
-static int fold_digests(struct cpu_backend *cpu, uint8_t (*digests)[DIGEST_BYTES],
+static int fold_digests(struct cpu_backend *cpu,
+			uint8_t (*digests)[DIGEST_BYTES],
 			uint8_t out_digest[DIGEST_BYTES])
 {
 	EVP_MD_CTX *md = EVP_MD_CTX_new();
@@ -146,7 +165,9 @@ static int fold_digests(struct cpu_backend *cpu, uint8_t (*digests)[DIGEST_BYTES
 		ok = digest_tensor(&cpu->vectors[i].tensor, one) == 0 &&
 		     EVP_DigestUpdate(md, one, sizeof(one)) == 1;
 	}
-	ok = ok && EVP_DigestUpdate(md, digests, (size_t)cpu->nr_matrices * DIGEST_BYTES) == 1 &&
+	ok = ok &&
+	     EVP_DigestUpdate(md, digests,
+			      (size_t)cpu->nr_matrices * DIGEST_BYTES) == 1 &&
 	     EVP_DigestFinal_ex(md, out_digest, NULL) == 1;
 	EVP_MD_CTX_free(md);
 	return ok ? 0 : -ENOMEM;
@@ -155,7 +176,8 @@ static int fold_digests(struct cpu_backend *cpu, uint8_t (*digests)[DIGEST_BYTES
 /* Huge pages where the system gives them: weights are streamed from end to end each token. */
 static uint8_t *map_arena(uint64_t bytes)
 {
-	uint8_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -163,8 +185,8 @@ static uint8_t *map_arena(uint64_t bytes)
 	return p;
 }
 
-int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction), void *arg,
-	     uint8_t out_digest[32])
+int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction),
+	     void *arg, uint8_t out_digest[32])
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct load_job job = { .cpu = cpu, .progress = progress, .arg = arg };

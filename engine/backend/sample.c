@@ -22,7 +22,8 @@ struct candidates {
 
 size_t sample_scratch_bytes(uint32_t n_vocab)
 {
-	return ((size_t)n_vocab + BACKEND_MAX_BANNED) * (sizeof(float) + sizeof(uint32_t));
+	return ((size_t)n_vocab + BACKEND_MAX_BANNED) *
+	       (sizeof(float) + sizeof(uint32_t));
 }
 
 /* Philox4x32-10 (Salmon et al., 2011), first word. */
@@ -31,7 +32,8 @@ static uint32_t philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2)
 	uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), c3 = 0;
 
 	for (int round = 0; round < 10; round++) {
-		uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
+		uint64_t a = (uint64_t)0xd2511f53u * c0,
+			 b = (uint64_t)0xcd9e8d57u * c2;
 
 		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
 		c1 = (uint32_t)b;
@@ -47,14 +49,15 @@ static uint32_t philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2)
  * Gumbel-max as a race of exponential clocks: the smallest -ln(u) / weight wins. Most tokens are
  * ruled out by their weight, or by -ln(u) >= 1 - u, before a logarithm is taken.
  */
-static void race_enter(const struct backend_sample *s, uint32_t id, float weight, double *best,
-		       int32_t *winner)
+static void race_enter(const struct backend_sample *s, uint32_t id,
+		       float weight, double *best, int32_t *winner)
 {
 	double limit = *best * (double)weight, u, e;
 
-	if (limit <= RACE_FLOOR)
+	if (!(limit > RACE_FLOOR)) /* no weight, or not a number */
 		return;
-	u = ((double)philox(s->seed, s->choice, s->position, id) + 0.5) * 0x1p-32;
+	u = ((double)philox(s->seed, s->choice, s->position, id) + 0.5) *
+	    0x1p-32;
 	if (1 - u >= limit)
 		return;
 	e = -dmath_log(u) / (double)weight;
@@ -119,8 +122,8 @@ static void sort_ids(const float *w, uint32_t *ids, uint32_t nr)
 }
 
 /*
- * Keep the fewest, heaviest first, whose share of the weight reaches @top_p. Sums are double, in the
- * order of the candidates: by id, or after top-k by falling weight, lower id first.
+ * Keep the fewest, heaviest first, whose share of the weight reaches @top_p. Sums are double, in
+ * the order of the candidates: by id, or after top-k by falling weight, lower id first.
  */
 static void filter_top_p(struct candidates *c, float top_p)
 {
@@ -155,29 +158,35 @@ static void filter_min_p(struct candidates *c, float min_p)
 	c->nr = kept;
 }
 
-static int32_t draw(const struct cpu_kernels *kernels, const float *logits, uint32_t n_vocab,
-		    const struct backend_sample *s, void *scratch)
+static int32_t draw(const struct cpu_kernels *kernels, const float *logits,
+		    uint32_t n_vocab, const struct backend_sample *s,
+		    void *scratch)
 {
-	struct candidates c = { .weights = scratch, .nr = n_vocab };
+	struct candidates c = { .weights = scratch };
 	uint32_t best_id = kernels->argmax(logits, n_vocab);
 	double best = INFINITY;
 	int32_t winner = (int32_t)best_id;
 
 	c.ids = (uint32_t *)(c.weights + n_vocab);
-	kernels->exp_sum(logits, logits[best_id], 1.0f / s->temperature, n_vocab, c.weights);
-	if ((s->top_k == 0 || s->top_k >= n_vocab) && s->top_p >= 1 && s->min_p <= 0) {
+	kernels->exp_sum(logits, logits[best_id], 1.0f / s->temperature,
+			 n_vocab, c.weights);
+	if ((s->top_k == 0 || s->top_k >= n_vocab) && s->top_p >= 1 &&
+	    s->min_p <= 0) {
 		race_enter(s, best_id, c.weights[best_id], &best, &winner);
 		for (uint32_t id = 0; id < n_vocab; id++)
 			if (id != best_id)
-				race_enter(s, id, c.weights[id], &best, &winner);
+				race_enter(s, id, c.weights[id], &best,
+					   &winner);
 		return winner;
 	}
 	for (uint32_t id = 0; id < n_vocab; id++)
-		c.ids[id] = id;
-	if (s->top_k > 0 && s->top_k < n_vocab) {
+		if (!isnan(c.weights[id])) /* it would spoil every order and sum */
+			c.ids[c.nr++] = id;
+	if (s->top_k > 0 && s->top_k < c.nr) {
 		select_first(c.weights, c.ids, c.nr, s->top_k);
 		c.nr = s->top_k;
-		sort_ids(c.weights, c.ids, c.nr); /* sums run in a fixed order */
+		sort_ids(c.weights, c.ids,
+			 c.nr); /* sums run in a fixed order */
 	}
 	if (s->top_p < 1)
 		filter_top_p(&c, s->top_p);
@@ -213,8 +222,8 @@ static void report_top(const float *logits, uint32_t n_vocab, double log_sum,
 		s->top_logprobs[i] = (float)((double)vals[i] - log_sum);
 }
 
-void sample_row(const struct cpu_kernels *kernels, float *logits, uint32_t n_vocab,
-		struct backend_sample *s, void *scratch)
+void sample_row(const struct cpu_kernels *kernels, float *logits,
+		uint32_t n_vocab, struct backend_sample *s, void *scratch)
 {
 	double log_sum = 0;
 	float *saved = NULL;
@@ -222,20 +231,21 @@ void sample_row(const struct cpu_kernels *kernels, float *logits, uint32_t n_voc
 	if (s->want_logprob || s->nr_top) {
 		float max = logits[kernels->argmax(logits, n_vocab)];
 
-		log_sum = (double)max +
-			  dmath_log((double)kernels->exp_sum(logits, max, 1, n_vocab, NULL));
+		log_sum = (double)max + dmath_log((double)kernels->exp_sum(
+						logits, max, 1, n_vocab, NULL));
 		report_top(logits, n_vocab, log_sum, s);
 	}
 	if (s->nr_banned) {
-		/* Behind the weights and ids: sample_scratch_bytes() has room for BACKEND_MAX_BANNED. */
+		/* Behind weights and ids: room for BACKEND_MAX_BANNED of each. */
 		saved = (float *)scratch + 2 * (size_t)n_vocab;
 		for (uint32_t i = 0; i < s->nr_banned; i++) {
 			saved[i] = logits[s->banned[i]];
 			logits[s->banned[i]] = -INFINITY;
 		}
 	}
-	s->token = s->temperature > 0 ? draw(kernels, logits, n_vocab, s, scratch) :
-					(int32_t)kernels->argmax(logits, n_vocab);
+	s->token = s->temperature > 0 ?
+			   draw(kernels, logits, n_vocab, s, scratch) :
+			   (int32_t)kernels->argmax(logits, n_vocab);
 	for (uint32_t i = s->nr_banned; i-- > 0;)
 		logits[s->banned[i]] = saved[i];
 	if (s->want_logprob)

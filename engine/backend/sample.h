@@ -20,7 +20,7 @@ size_t sample_scratch_bytes(uint32_t n_vocab);
  * distribution where asked. @logits is changed while it runs and restored.
  * Any thread, with a scratch of its own.
  */
-void sample_row(const struct cpu_kernels *kernels, float *logits, uint32_t n_vocab,
-		struct backend_sample *sample, void *scratch);
+void sample_row(const struct cpu_kernels *kernels, float *logits,
+		uint32_t n_vocab, struct backend_sample *sample, void *scratch);
 
 #endif /* TARN_ENGINE_BACKEND_SAMPLE_H */

@@ -34,7 +34,8 @@ struct threads {
 	void (*fn)(void *arg, uint32_t thread);
 	void *arg;
 	/* Each on a line of its own: all threads hammer on them. */
-	_Alignas(64) atomic_uint run_id; /* moved by the caller; workers wait on it */
+	_Alignas(64) atomic_uint
+		run_id; /* moved by the caller; workers wait on it */
 	_Alignas(64) atomic_uint arrived;
 	_Alignas(64) atomic_uint phase;
 	_Alignas(64) atomic_uint nr_asleep;
@@ -54,7 +55,9 @@ static void cpu_relax(void)
 uint32_t threads_nr_cpus(void)
 {
 	cpu_set_t set;
-	int nr = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+	int nr = sched_getaffinity(0, sizeof(set), &set) == 0 ?
+			 CPU_COUNT(&set) :
+			 1;
 
 	return nr > 0 ? (uint32_t)nr : 1;
 }
@@ -95,8 +98,8 @@ static void choose_cpus(struct threads *threads)
 }
 
 /* Wait until *word differs from @old: spin, yield, and last sleep if @may_sleep. */
-static void wait_change(struct threads *threads, atomic_uint *word, unsigned int old,
-			_Bool may_sleep)
+static void wait_change(struct threads *threads, atomic_uint *word,
+			unsigned int old, _Bool may_sleep)
 {
 	for (int i = 0; i < SPIN_PAUSES; i++) {
 		if (atomic_load_explicit(word, memory_order_acquire) != old)
@@ -108,9 +111,11 @@ static void wait_change(struct threads *threads, atomic_uint *word, unsigned int
 			return;
 		sched_yield();
 	}
-	atomic_fetch_add(&threads->nr_asleep, 1); /* pairs with the read in threads_run() */
+	atomic_fetch_add(&threads->nr_asleep,
+			 1); /* pairs with the read in threads_run() */
 	while (atomic_load(word) == old)
-		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL,
+			0);
 	atomic_fetch_sub(&threads->nr_asleep, 1);
 }
 
@@ -121,11 +126,15 @@ void threads_barrier(struct threads *threads)
 	if (threads->nr == 1)
 		return;
 	phase = atomic_load_explicit(&threads->phase, memory_order_relaxed);
-	if (atomic_fetch_add_explicit(&threads->arrived, 1, memory_order_acq_rel) + 1 ==
+	if (atomic_fetch_add_explicit(&threads->arrived, 1,
+				      memory_order_acq_rel) +
+		    1 ==
 	    threads->nr) {
-		atomic_store_explicit(&threads->arrived, 0, memory_order_relaxed);
+		atomic_store_explicit(&threads->arrived, 0,
+				      memory_order_relaxed);
 		/* Pairs with the acquire in wait_change(). */
-		atomic_store_explicit(&threads->phase, phase + 1, memory_order_release);
+		atomic_store_explicit(&threads->phase, phase + 1,
+				      memory_order_release);
 		return;
 	}
 	wait_change(threads, &threads->phase, phase, 0);
@@ -153,11 +162,12 @@ static void start_run(struct threads *threads)
 {
 	atomic_fetch_add(&threads->run_id, 1);
 	if (atomic_load(&threads->nr_asleep))
-		syscall(SYS_futex, &threads->run_id, FUTEX_WAKE_PRIVATE, THREADS_MAX, NULL, NULL,
-			0);
+		syscall(SYS_futex, &threads->run_id, FUTEX_WAKE_PRIVATE,
+			THREADS_MAX, NULL, NULL, 0);
 }
 
-void threads_run(struct threads *threads, void (*fn)(void *arg, uint32_t thread), void *arg)
+void threads_run(struct threads *threads,
+		 void (*fn)(void *arg, uint32_t thread), void *arg)
 {
 	if (!threads->has_pinned_caller ||
 	    !pthread_equal(threads->pinned_caller, pthread_self())) {
@@ -191,7 +201,8 @@ int threads_create(uint32_t nr, struct threads **out_threads)
 
 		if (start) {
 			*start = (struct worker_start){ threads, i };
-			rc = pthread_create(&threads->workers[i], NULL, worker_main, start);
+			rc = pthread_create(&threads->workers[i], NULL,
+					    worker_main, start);
 		}
 		if (rc) {
 			free(start);
@@ -226,8 +237,8 @@ size_t work_share_bytes(uint32_t nr_threads)
 	return sizeof(struct work_share) + nr_threads * sizeof(struct work_run);
 }
 
-void work_share_init(struct work_share *share, uint32_t nr_threads, uint32_t nr_units,
-		     uint32_t chunk)
+void work_share_init(struct work_share *share, uint32_t nr_threads,
+		     uint32_t nr_units, uint32_t chunk)
 {
 	share->nr_threads = nr_threads;
 	share->chunk = chunk ? chunk : 1;
@@ -235,25 +246,31 @@ void work_share_init(struct work_share *share, uint32_t nr_threads, uint32_t nr_
 		uint64_t first = (uint64_t)nr_units * i / nr_threads;
 
 		atomic_init(&share->runs[i].next, (unsigned int)first);
-		share->runs[i].end = (uint32_t)((uint64_t)nr_units * (i + 1) / nr_threads);
+		share->runs[i].end =
+			(uint32_t)((uint64_t)nr_units * (i + 1) / nr_threads);
 	}
 }
 
-_Bool work_share_take(struct work_share *share, uint32_t thread, uint32_t *out_first,
-		      uint32_t *out_end)
+_Bool work_share_take(struct work_share *share, uint32_t thread,
+		      uint32_t *out_first, uint32_t *out_end)
 {
 	for (uint32_t i = 0; i < share->nr_threads; i++) {
-		struct work_run *run = &share->runs[(thread + i) % share->nr_threads];
+		struct work_run *run =
+			&share->runs[(thread + i) % share->nr_threads];
 		uint32_t first;
 
 		/* A plain look first: a run that is done must not be counted up for ever. */
-		if (atomic_load_explicit(&run->next, memory_order_relaxed) >= run->end)
+		if (atomic_load_explicit(&run->next, memory_order_relaxed) >=
+		    run->end)
 			continue;
-		first = atomic_fetch_add_explicit(&run->next, share->chunk, memory_order_relaxed);
+		first = atomic_fetch_add_explicit(&run->next, share->chunk,
+						  memory_order_relaxed);
 		if (first >= run->end)
 			continue;
 		*out_first = first;
-		*out_end = run->end - first < share->chunk ? run->end : first + share->chunk;
+		*out_end = run->end - first < share->chunk ?
+				   run->end :
+				   first + share->chunk;
 		return 1;
 	}
 	return 0;

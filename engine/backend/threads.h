@@ -31,7 +31,8 @@ void threads_destroy(struct threads *threads); /* NULL is fine */
 uint32_t threads_nr(const struct threads *threads);
 
 /* Run fn(arg, thread) once on every thread; returns when all have returned. */
-void threads_run(struct threads *threads, void (*fn)(void *arg, uint32_t thread), void *arg);
+void threads_run(struct threads *threads,
+		 void (*fn)(void *arg, uint32_t thread), void *arg);
 /*
  * Inside fn: wait until every thread has come here. Writes before it are seen by all behind it.
  * Spins briefly, then yields the CPU, so that more threads than cores still make progress.
@@ -52,10 +53,10 @@ struct work_share {
 };
 
 size_t work_share_bytes(uint32_t nr_threads);
-void work_share_init(struct work_share *share, uint32_t nr_threads, uint32_t nr_units,
-		     uint32_t chunk);
+void work_share_init(struct work_share *share, uint32_t nr_threads,
+		     uint32_t nr_units, uint32_t chunk);
 /* Next units for @thread: [*out_first, *out_end). Return: false when none is left. */
-_Bool work_share_take(struct work_share *share, uint32_t thread, uint32_t *out_first,
-		      uint32_t *out_end);
+_Bool work_share_take(struct work_share *share, uint32_t thread,
+		      uint32_t *out_first, uint32_t *out_end);
 
 #endif /* TARN_ENGINE_BACKEND_THREADS_H */

@@ -17,7 +17,8 @@ enum {
 	LAYERS_27B = 62,
 };
 
-static int describe(const struct gguf *gguf, struct model_config *c, char *err, size_t errlen)
+static int describe(const struct gguf *gguf, struct model_config *c, char *err,
+		    size_t errlen)
 {
 	struct model_rope *local = &c->ropes[1];
 	float base, fallback;
@@ -28,19 +29,21 @@ static int describe(const struct gguf *gguf, struct model_config *c, char *err, 
 	c->has_post_norms = true;
 	c->embed_scale = sqrtf((float)c->n_embd);
 	if (c->nr_layers == LAYERS_27B)
-		c->attn_scale = 1.0f / sqrtf((float)c->n_embd / (float)c->n_q_heads);
+		c->attn_scale =
+			1.0f / sqrtf((float)c->n_embd / (float)c->n_q_heads);
 	c->ropes[0].neox = true;
-	rc = model_key_f32(gguf, "final_logit_softcapping", false, 0, &c->logit_softcap, err,
-			   errlen);
+	rc = model_key_f32(gguf, "final_logit_softcapping", false, 0,
+			   &c->logit_softcap, err, errlen);
 	if (!rc)
-		rc = model_key_u32(gguf, "attention.sliding_window", true, 0, &c->window_tokens,
-				   err, errlen);
+		rc = model_key_u32(gguf, "attention.sliding_window", true, 0,
+				   &c->window_tokens, err, errlen);
 	/* Both spellings are about. */
 	if (!rc)
-		rc = model_key_f32(gguf, "rope.local.freq_base", false, 10000, &fallback, err,
-				   errlen);
+		rc = model_key_f32(gguf, "rope.local.freq_base", false, 10000,
+				   &fallback, err, errlen);
 	if (!rc)
-		rc = model_key_f32(gguf, "rope.freq_base_swa", false, fallback, &base, err, errlen);
+		rc = model_key_f32(gguf, "rope.freq_base_swa", false, fallback,
+				   &base, err, errlen);
 	if (rc)
 		return rc;
 	if (!c->window_tokens) {

@@ -6,7 +6,8 @@
 #include "engine/model/gguf.h"
 #include "engine/model/model.h"
 
-static int describe(const struct gguf *gguf, struct model_config *c, char *err, size_t errlen)
+static int describe(const struct gguf *gguf, struct model_config *c, char *err,
+		    size_t errlen)
 {
 	(void)gguf;
 	(void)err;

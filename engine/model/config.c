@@ -21,21 +21,21 @@ enum {
 	KEY_BYTES = 128,
 };
 
-static int full_key(const struct gguf *gguf, const char *suffix, char key[KEY_BYTES], char *err,
-		    size_t errlen)
+static int full_key(const struct gguf *gguf, const char *suffix,
+		    char key[KEY_BYTES], char *err, size_t errlen)
 {
 	struct gguf_str arch;
 	int rc = gguf_get_str(gguf, "general.architecture", &arch, err, errlen);
 
 	if (rc)
 		return rc;
-	snprintf(key, KEY_BYTES, "%.*s.%s", (int)(arch.len < 64 ? arch.len : 64), arch.data,
-		 suffix);
+	snprintf(key, KEY_BYTES, "%.*s.%s",
+		 (int)(arch.len < 64 ? arch.len : 64), arch.data, suffix);
 	return 0;
 }
 
-int model_key_u32(const struct gguf *gguf, const char *suffix, bool required, uint32_t fallback,
-		  uint32_t *out, char *err, size_t errlen)
+int model_key_u32(const struct gguf *gguf, const char *suffix, bool required,
+		  uint32_t fallback, uint32_t *out, char *err, size_t errlen)
 {
 	char key[KEY_BYTES];
 	int rc = full_key(gguf, suffix, key, err, errlen);
@@ -50,8 +50,8 @@ int model_key_u32(const struct gguf *gguf, const char *suffix, bool required, ui
 	return rc == -ENOENT ? -EINVAL : rc;
 }
 
-int model_key_f32(const struct gguf *gguf, const char *suffix, bool required, float fallback,
-		  float *out, char *err, size_t errlen)
+int model_key_f32(const struct gguf *gguf, const char *suffix, bool required,
+		  float fallback, float *out, char *err, size_t errlen)
 {
 	char key[KEY_BYTES];
 	int rc = full_key(gguf, suffix, key, err, errlen);
@@ -73,8 +73,9 @@ int model_key_f32(const struct gguf *gguf, const char *suffix, bool required, fl
 }
 
 /* A value that may be an array with one entry per layer: all must be the same. */
-static int key_u32_or_layers(const struct gguf *gguf, const char *suffix, bool required,
-			     uint32_t fallback, uint32_t *out, char *err, size_t errlen)
+static int key_u32_or_layers(const struct gguf *gguf, const char *suffix,
+			     bool required, uint32_t fallback, uint32_t *out,
+			     char *err, size_t errlen)
 {
 	char key[KEY_BYTES];
 	struct gguf_array array;
@@ -83,18 +84,22 @@ static int key_u32_or_layers(const struct gguf *gguf, const char *suffix, bool r
 
 	if (rc)
 		return rc;
-	if (!gguf_has(gguf, key) || gguf_get_array(gguf, key, &array, err, errlen) != 0 ||
-	    !array.nr)
-		return model_key_u32(gguf, suffix, required, fallback, out, err, errlen);
+	if (!gguf_has(gguf, key) ||
+	    gguf_get_array(gguf, key, &array, err, errlen) != 0 || !array.nr)
+		return model_key_u32(gguf, suffix, required, fallback, out, err,
+				     errlen);
 	for (uint64_t i = 0; i < array.nr; i++) {
-		if (gguf_array_i64(&array, i, &value) || value < 0 || value > UINT32_MAX) {
-			snprintf(err, errlen, "%s: entry %llu is not a count", key,
-				 (unsigned long long)i);
+		if (gguf_array_i64(&array, i, &value) || value < 0 ||
+		    value > UINT32_MAX) {
+			snprintf(err, errlen, "%s: entry %llu is not a count",
+				 key, (unsigned long long)i);
 			return -EINVAL;
 		}
 		if (i && value != first) {
-			snprintf(err, errlen, "%s: layers of different shape are not supported",
-				 key);
+			snprintf(
+				err, errlen,
+				"%s: layers of different shape are not supported",
+				key);
 			return -ENOTSUP;
 		}
 		first = value;
@@ -103,38 +108,48 @@ static int key_u32_or_layers(const struct gguf *gguf, const char *suffix, bool r
 	return 0;
 }
 
-static int read_shape(const struct gguf *gguf, struct model_config *c, char *err, size_t errlen)
+static int read_shape(const struct gguf *gguf, struct model_config *c,
+		      char *err, size_t errlen)
 {
 	uint32_t value_dim, half;
-	int rc = model_key_u32(gguf, "block_count", true, 0, &c->nr_layers, err, errlen);
+	int rc = model_key_u32(gguf, "block_count", true, 0, &c->nr_layers, err,
+			       errlen);
 
 	if (!rc)
-		rc = model_key_u32(gguf, "embedding_length", true, 0, &c->n_embd, err, errlen);
+		rc = model_key_u32(gguf, "embedding_length", true, 0,
+				   &c->n_embd, err, errlen);
 	if (!rc)
-		rc = key_u32_or_layers(gguf, "feed_forward_length", true, 0, &c->n_ff, err, errlen);
+		rc = key_u32_or_layers(gguf, "feed_forward_length", true, 0,
+				       &c->n_ff, err, errlen);
 	if (!rc)
-		rc = key_u32_or_layers(gguf, "attention.head_count", true, 0, &c->n_q_heads, err,
+		rc = key_u32_or_layers(gguf, "attention.head_count", true, 0,
+				       &c->n_q_heads, err, errlen);
+	if (!rc)
+		rc = key_u32_or_layers(gguf, "attention.head_count_kv", false,
+				       c->n_q_heads, &c->n_kv_heads, err,
 				       errlen);
 	if (!rc)
-		rc = key_u32_or_layers(gguf, "attention.head_count_kv", false, c->n_q_heads,
-				       &c->n_kv_heads, err, errlen);
-	if (!rc)
-		rc = model_key_u32(gguf, "context_length", true, 0, &c->ctx_tokens, err, errlen);
+		rc = model_key_u32(gguf, "context_length", true, 0,
+				   &c->ctx_tokens, err, errlen);
 	if (rc)
 		return rc;
 	if (!c->n_q_heads || c->n_q_heads > MODEL_MAX_HEADS) {
-		snprintf(err, errlen, "attention.head_count is %u, want 1 to %u", c->n_q_heads,
-			 MODEL_MAX_HEADS);
+		snprintf(err, errlen,
+			 "attention.head_count is %u, want 1 to %u",
+			 c->n_q_heads, MODEL_MAX_HEADS);
 		return -EINVAL;
 	}
 	half = c->n_embd / c->n_q_heads;
-	rc = model_key_u32(gguf, "attention.key_length", false, half, &c->head_dim, err, errlen);
+	rc = model_key_u32(gguf, "attention.key_length", false, half,
+			   &c->head_dim, err, errlen);
 	if (!rc)
-		rc = model_key_u32(gguf, "attention.value_length", false, c->head_dim, &value_dim,
-				   err, errlen);
+		rc = model_key_u32(gguf, "attention.value_length", false,
+				   c->head_dim, &value_dim, err, errlen);
 	if (!rc && value_dim != c->head_dim) {
-		snprintf(err, errlen, "key_length %u and value_length %u differ: not supported",
-			 c->head_dim, value_dim);
+		snprintf(
+			err, errlen,
+			"key_length %u and value_length %u differ: not supported",
+			c->head_dim, value_dim);
 		return -ENOTSUP;
 	}
 	return rc;
@@ -155,29 +170,36 @@ static int check_shape(const struct model_config *c, char *err, size_t errlen)
 	};
 
 	for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
-		if (bounds[i].value >= bounds[i].min && bounds[i].value <= bounds[i].max)
+		if (bounds[i].value >= bounds[i].min &&
+		    bounds[i].value <= bounds[i].max)
 			continue;
-		snprintf(err, errlen, "%s.%s is %u, want %u to %u", c->arch, bounds[i].name,
-			 bounds[i].value, bounds[i].min, bounds[i].max);
+		snprintf(err, errlen, "%s.%s is %u, want %u to %u", c->arch,
+			 bounds[i].name, bounds[i].value, bounds[i].min,
+			 bounds[i].max);
 		return -EINVAL;
 	}
 	if (c->n_q_heads % c->n_kv_heads) {
-		snprintf(err, errlen, "%u query heads are not a multiple of %u key heads",
+		snprintf(err, errlen,
+			 "%u query heads are not a multiple of %u key heads",
 			 c->n_q_heads, c->n_kv_heads);
 		return -EINVAL;
 	}
 	if (c->head_dim % 16) {
-		snprintf(err, errlen, "a head of %u values: not a multiple of 16, not supported",
-			 c->head_dim);
+		snprintf(
+			err, errlen,
+			"a head of %u values: not a multiple of 16, not supported",
+			c->head_dim);
 		return -ENOTSUP;
 	}
 	for (uint32_t i = 0; i < c->nr_ropes; i++) {
 		const struct model_rope *r = &c->ropes[i];
 
-		if (r->nr_rot < 2 || r->nr_rot > c->head_dim || r->nr_rot % 2 || !(r->base > 1)) {
-			snprintf(err, errlen,
-				 "rope: %u of %u dimensions at base %g make no rotation", r->nr_rot,
-				 c->head_dim, r->base);
+		if (r->nr_rot < 2 || r->nr_rot > c->head_dim || r->nr_rot % 2 ||
+		    !(r->base > 1)) {
+			snprintf(
+				err, errlen,
+				"rope: %u of %u dimensions at base %g make no rotation",
+				r->nr_rot, c->head_dim, r->base);
 			return -EINVAL;
 		}
 	}
@@ -185,22 +207,25 @@ static int check_shape(const struct model_config *c, char *err, size_t errlen)
 }
 
 /* The main rotation: what rope.* says, linear scaling included. */
-static int read_rope(const struct gguf *gguf, struct model_config *c, char *err, size_t errlen)
+static int read_rope(const struct gguf *gguf, struct model_config *c, char *err,
+		     size_t errlen)
 {
 	struct model_rope *r = &c->ropes[0];
 	char key[KEY_BYTES];
 	struct gguf_str type;
 	float base, factor;
-	int rc = model_key_f32(gguf, "rope.freq_base", false, 10000, &base, err, errlen);
+	int rc = model_key_f32(gguf, "rope.freq_base", false, 10000, &base, err,
+			       errlen);
 
 	if (!rc)
-		rc = model_key_u32(gguf, "rope.dimension_count", false, c->head_dim, &r->nr_rot,
+		rc = model_key_u32(gguf, "rope.dimension_count", false,
+				   c->head_dim, &r->nr_rot, err, errlen);
+	if (!rc)
+		rc = model_key_f32(gguf, "rope.scale_linear", false, 1, &factor,
 				   err, errlen);
 	if (!rc)
-		rc = model_key_f32(gguf, "rope.scale_linear", false, 1, &factor, err, errlen);
-	if (!rc)
-		rc = model_key_f32(gguf, "rope.scaling.factor", false, factor, &factor, err,
-				   errlen);
+		rc = model_key_f32(gguf, "rope.scaling.factor", false, factor,
+				   &factor, err, errlen);
 	if (!rc)
 		rc = full_key(gguf, "rope.scaling.type", key, err, errlen);
 	if (rc)
@@ -209,13 +234,14 @@ static int read_rope(const struct gguf *gguf, struct model_config *c, char *err,
 		if (type.len == 4 && !memcmp(type.data, "none", 4)) {
 			factor = 1;
 		} else if (type.len != 6 || memcmp(type.data, "linear", 6)) {
-			snprintf(err, errlen, "%s \"%.*s\" is not supported", key, (int)type.len,
-				 type.data);
+			snprintf(err, errlen, "%s \"%.*s\" is not supported",
+				 key, (int)type.len, type.data);
 			return -ENOTSUP;
 		}
 	}
 	if (!(factor > 0)) {
-		snprintf(err, errlen, "rope scaling factor %g is not positive", (double)factor);
+		snprintf(err, errlen, "rope scaling factor %g is not positive",
+			 (double)factor);
 		return -EINVAL;
 	}
 	r->base = (double)base;
@@ -225,7 +251,8 @@ static int read_rope(const struct gguf *gguf, struct model_config *c, char *err,
 	return 0;
 }
 
-int model_config_read(const struct gguf *gguf, struct model_config *c, char *err, size_t errlen)
+int model_config_read(const struct gguf *gguf, struct model_config *c,
+		      char *err, size_t errlen)
 {
 	const struct model_arch *arch = NULL;
 	struct gguf_str name;
@@ -245,8 +272,8 @@ int model_config_read(const struct gguf *gguf, struct model_config *c, char *err
 	*c = (struct model_config){ .arch = arch->name, .embed_scale = 1 };
 	rc = read_shape(gguf, c, err, errlen);
 	if (!rc)
-		rc = model_key_f32(gguf, "attention.layer_norm_rms_epsilon", true, 0, &c->norm_eps,
-				   err, errlen);
+		rc = model_key_f32(gguf, "attention.layer_norm_rms_epsilon",
+				   true, 0, &c->norm_eps, err, errlen);
 	if (!rc && (c->nr_layers > MODEL_MAX_LAYERS || !c->head_dim))
 		return check_shape(c, err, errlen);
 	if (rc)

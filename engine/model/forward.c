@@ -16,24 +16,29 @@ static void attention_branch(const struct model *m, const struct model_layer *l,
 
 	b->ops->norm(b, SLOT_X, l->attn_norm, c->norm_eps, false, SLOT_H);
 	b->ops->linear(b, SLOT_H, mats, biases, 3, false, SLOT_QKV);
-	b->ops->rope_append(b, l->q_norm, l->k_norm, c->norm_eps, l->rope, l->stream,
-			    l->stream_layer);
+	b->ops->rope_append(b, l->q_norm, l->k_norm, c->norm_eps, l->rope,
+			    l->stream, l->stream_layer);
 	b->ops->attention(b, l->stream, l->stream_layer, c->attn_scale);
-	b->ops->linear(b, SLOT_A, &l->o, NULL, 1, !post, post ? SLOT_Y : SLOT_X);
+	b->ops->linear(b, SLOT_A, &l->o, NULL, 1, !post,
+		       post ? SLOT_Y : SLOT_X);
 	if (post)
-		b->ops->norm(b, SLOT_Y, l->post_attn_norm, c->norm_eps, true, SLOT_X);
+		b->ops->norm(b, SLOT_Y, l->post_attn_norm, c->norm_eps, true,
+			     SLOT_X);
 }
 
-static void mlp_branch(const struct model *m, const struct model_layer *l, struct backend *b)
+static void mlp_branch(const struct model *m, const struct model_layer *l,
+		       struct backend *b)
 {
 	const struct model_config *c = &m->config;
 	bool post = l->post_ffn_norm != BACKEND_NONE;
 
 	b->ops->norm(b, SLOT_X, l->ffn_norm, c->norm_eps, false, SLOT_H);
 	b->ops->gated(b, SLOT_H, l->gate, l->up, c->act);
-	b->ops->linear(b, SLOT_F, &l->down, NULL, 1, !post, post ? SLOT_Y : SLOT_X);
+	b->ops->linear(b, SLOT_F, &l->down, NULL, 1, !post,
+		       post ? SLOT_Y : SLOT_X);
 	if (post)
-		b->ops->norm(b, SLOT_Y, l->post_ffn_norm, c->norm_eps, true, SLOT_X);
+		b->ops->norm(b, SLOT_Y, l->post_ffn_norm, c->norm_eps, true,
+			     SLOT_X);
 }
 
 void model_forward(const struct model *m, struct backend *b)
@@ -45,5 +50,6 @@ void model_forward(const struct model *m, struct backend *b)
 		attention_branch(m, &m->layers[i], b);
 		mlp_branch(m, &m->layers[i], b);
 	}
-	b->ops->logits(b, m->output_norm, c->norm_eps, m->output, c->logit_softcap);
+	b->ops->logits(b, m->output_norm, c->norm_eps, m->output,
+		       c->logit_softcap);
 }

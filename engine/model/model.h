@@ -51,7 +51,8 @@ struct model_config {
 	float norm_eps;
 	float embed_scale, attn_scale, logit_softcap;
 	enum backend_act act;
-	bool has_qk_norm, has_post_norms, has_attn_bias; /* bias: optional in the file */
+	bool has_qk_norm, has_post_norms,
+		has_attn_bias; /* bias: optional in the file */
 	uint32_t nr_ropes;
 	struct model_rope ropes[BACKEND_MAX_ROPES];
 	uint32_t window_tokens;
@@ -65,8 +66,8 @@ struct model_arch {
 	 * What differs from model_config_read()'s common part. Return: 0, or as gguf_get_*
 	 * with @err naming the key.
 	 */
-	int (*describe)(const struct gguf *gguf, struct model_config *config, char *err,
-			size_t errlen);
+	int (*describe)(const struct gguf *gguf, struct model_config *config,
+			char *err, size_t errlen);
 };
 
 /* arch_llama.c, arch_gemma3.c */
@@ -84,9 +85,10 @@ struct model {
 };
 
 /* config.c: read and check the numbers. -ENOTSUP for an unknown architecture, named. */
-int model_config_read(const struct gguf *gguf, struct model_config *out_config, char *err,
-		      size_t errlen);
-static inline bool model_is_windowed(const struct model_config *c, uint32_t layer)
+int model_config_read(const struct gguf *gguf, struct model_config *out_config,
+		      char *err, size_t errlen);
+static inline bool model_is_windowed(const struct model_config *c,
+				     uint32_t layer)
 {
 	return c->windowed[layer / 8] >> (layer % 8) & 1;
 }
@@ -94,10 +96,10 @@ static inline bool model_is_windowed(const struct model_config *c, uint32_t laye
 /*
  * An integer, float or string key "{arch}.suffix". Absent: @fallback, or -EINVAL when @required.
  */
-int model_key_u32(const struct gguf *gguf, const char *suffix, bool required, uint32_t fallback,
-		  uint32_t *out, char *err, size_t errlen);
-int model_key_f32(const struct gguf *gguf, const char *suffix, bool required, float fallback,
-		  float *out, char *err, size_t errlen);
+int model_key_u32(const struct gguf *gguf, const char *suffix, bool required,
+		  uint32_t fallback, uint32_t *out, char *err, size_t errlen);
+int model_key_f32(const struct gguf *gguf, const char *suffix, bool required,
+		  float fallback, float *out, char *err, size_t errlen);
 
 /**
  * model_declare - find the model's tensors, check their shapes, declare them to @backend
@@ -105,8 +107,8 @@ int model_key_f32(const struct gguf *gguf, const char *suffix, bool required, fl
  *
  * Return: 0; -EINVAL for a missing tensor or a wrong shape, named; -ENOTSUP; -ENOMEM.
  */
-int model_declare(const struct gguf *gguf, struct backend *backend, struct model *out_model,
-		  char *err, size_t errlen);
+int model_declare(const struct gguf *gguf, struct backend *backend,
+		  struct model *out_model, char *err, size_t errlen);
 void model_free(struct model *model);
 
 /* forward.c: record one step on @backend, up to the logits of the batch's out_rows. */

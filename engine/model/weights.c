@@ -24,8 +24,9 @@ struct declare {
 enum presence { REQUIRED, OPTIONAL };
 
 /* Tensor @name of shape [nr_rows][nr_cols]; a vector has nr_rows 0. *out stays NULL if optional. */
-static int find(struct declare *d, const char *name, enum presence presence, uint32_t nr_cols,
-		uint32_t nr_rows, const struct gguf_tensor **out)
+static int find(struct declare *d, const char *name, enum presence presence,
+		uint32_t nr_cols, uint32_t nr_rows,
+		const struct gguf_tensor **out)
 {
 	const struct gguf_tensor *t = gguf_tensor(d->gguf, name);
 
@@ -39,14 +40,17 @@ static int find(struct declare *d, const char *name, enum presence presence, uin
 	if (!gguf_type_supported(t->type)) {
 		char buf[16];
 
-		snprintf(d->err, d->errlen, "tensor %s: type %s is not supported", name,
+		snprintf(d->err, d->errlen,
+			 "tensor %s: type %s is not supported", name,
 			 gguf_type_name(t->type, buf, sizeof(buf)));
 		return -ENOTSUP;
 	}
-	if (t->dims[0] != nr_cols || t->dims[1] != (nr_rows ? nr_rows : 1) || t->dims[2] != 1 ||
-	    t->dims[3] != 1) {
-		snprintf(d->err, d->errlen, "tensor %s is [%llu, %llu], want [%u, %u]", name,
-			 (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], nr_cols,
+	if (t->dims[0] != nr_cols || t->dims[1] != (nr_rows ? nr_rows : 1) ||
+	    t->dims[2] != 1 || t->dims[3] != 1) {
+		snprintf(d->err, d->errlen,
+			 "tensor %s is [%llu, %llu], want [%u, %u]", name,
+			 (unsigned long long)t->dims[0],
+			 (unsigned long long)t->dims[1], nr_cols,
 			 nr_rows ? nr_rows : 1);
 		return -EINVAL;
 	}
@@ -54,8 +58,8 @@ static int find(struct declare *d, const char *name, enum presence presence, uin
 	return 0;
 }
 
-static int declare(struct declare *d, const char *name, enum presence presence, uint32_t nr_cols,
-		   uint32_t nr_rows, int *out_id)
+static int declare(struct declare *d, const char *name, enum presence presence,
+		   uint32_t nr_cols, uint32_t nr_rows, int *out_id)
 {
 	const struct gguf_tensor *t;
 	struct backend_tensor bt = { .name = name };
@@ -71,15 +75,18 @@ static int declare(struct declare *d, const char *name, enum presence presence, 
 	d->model->nr_params += (uint64_t)bt.nr_cols * bt.nr_rows;
 	if (t->type < 64)
 		d->bytes_by_type[t->type] += t->size_bytes;
-	return nr_rows ? d->backend->ops->add_matrix(d->backend, &bt, out_id, d->err, d->errlen) :
-			 d->backend->ops->add_vector(d->backend, &bt, out_id, d->err, d->errlen);
+	return nr_rows ? d->backend->ops->add_matrix(d->backend, &bt, out_id,
+						     d->err, d->errlen) :
+			 d->backend->ops->add_vector(d->backend, &bt, out_id,
+						     d->err, d->errlen);
 }
 
 static int declare_layer(struct declare *d, uint32_t il)
 {
 	const struct model_config *c = &d->model->config;
 	struct model_layer *l = &d->model->layers[il];
-	uint32_t n_q = c->n_q_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
+	uint32_t n_q = c->n_q_heads * c->head_dim,
+		 n_kv = c->n_kv_heads * c->head_dim;
 	bool windowed = model_is_windowed(c, il);
 	const struct {
 		const char *name;
@@ -88,24 +95,33 @@ static int declare_layer(struct declare *d, uint32_t il)
 		uint32_t nr_cols, nr_rows; /* 0 rows: a vector */
 		int *out;
 	} want[] = {
-		{ "attn_norm.weight", true, REQUIRED, c->n_embd, 0, &l->attn_norm },
+		{ "attn_norm.weight", true, REQUIRED, c->n_embd, 0,
+		  &l->attn_norm },
 		{ "attn_q.weight", true, REQUIRED, c->n_embd, n_q, &l->q },
 		{ "attn_k.weight", true, REQUIRED, c->n_embd, n_kv, &l->k },
 		{ "attn_v.weight", true, REQUIRED, c->n_embd, n_kv, &l->v },
 		{ "attn_output.weight", true, REQUIRED, n_q, c->n_embd, &l->o },
-		{ "attn_q.bias", c->has_attn_bias, OPTIONAL, n_q, 0, &l->q_bias },
-		{ "attn_k.bias", c->has_attn_bias, OPTIONAL, n_kv, 0, &l->k_bias },
-		{ "attn_v.bias", c->has_attn_bias, OPTIONAL, n_kv, 0, &l->v_bias },
-		{ "attn_q_norm.weight", c->has_qk_norm, REQUIRED, c->head_dim, 0, &l->q_norm },
-		{ "attn_k_norm.weight", c->has_qk_norm, REQUIRED, c->head_dim, 0, &l->k_norm },
-		{ "post_attention_norm.weight", c->has_post_norms, REQUIRED, c->n_embd, 0,
-		  &l->post_attn_norm },
-		{ "ffn_norm.weight", true, REQUIRED, c->n_embd, 0, &l->ffn_norm },
-		{ "ffn_gate.weight", true, REQUIRED, c->n_embd, c->n_ff, &l->gate },
+		{ "attn_q.bias", c->has_attn_bias, OPTIONAL, n_q, 0,
+		  &l->q_bias },
+		{ "attn_k.bias", c->has_attn_bias, OPTIONAL, n_kv, 0,
+		  &l->k_bias },
+		{ "attn_v.bias", c->has_attn_bias, OPTIONAL, n_kv, 0,
+		  &l->v_bias },
+		{ "attn_q_norm.weight", c->has_qk_norm, REQUIRED, c->head_dim,
+		  0, &l->q_norm },
+		{ "attn_k_norm.weight", c->has_qk_norm, REQUIRED, c->head_dim,
+		  0, &l->k_norm },
+		{ "post_attention_norm.weight", c->has_post_norms, REQUIRED,
+		  c->n_embd, 0, &l->post_attn_norm },
+		{ "ffn_norm.weight", true, REQUIRED, c->n_embd, 0,
+		  &l->ffn_norm },
+		{ "ffn_gate.weight", true, REQUIRED, c->n_embd, c->n_ff,
+		  &l->gate },
 		{ "ffn_up.weight", true, REQUIRED, c->n_embd, c->n_ff, &l->up },
-		{ "ffn_down.weight", true, REQUIRED, c->n_ff, c->n_embd, &l->down },
-		{ "post_ffw_norm.weight", c->has_post_norms, REQUIRED, c->n_embd, 0,
-		  &l->post_ffn_norm },
+		{ "ffn_down.weight", true, REQUIRED, c->n_ff, c->n_embd,
+		  &l->down },
+		{ "post_ffw_norm.weight", c->has_post_norms, REQUIRED,
+		  c->n_embd, 0, &l->post_ffn_norm },
 	};
 
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
@@ -116,8 +132,8 @@ static int declare_layer(struct declare *d, uint32_t il)
 		if (!want[i].wanted)
 			continue;
 		snprintf(name, sizeof(name), "blk.%u.%s", il, want[i].name);
-		rc = declare(d, name, want[i].presence, want[i].nr_cols, want[i].nr_rows,
-			     want[i].out);
+		rc = declare(d, name, want[i].presence, want[i].nr_cols,
+			     want[i].nr_rows, want[i].out);
 		if (rc)
 			return rc;
 	}
@@ -157,7 +173,8 @@ static int declare_rope_factors(struct declare *d)
 	if (rc || !t)
 		return rc;
 	if (t->type != GGUF_TYPE_F32) {
-		snprintf(d->err, d->errlen, "tensor rope_freqs.weight: want type F32");
+		snprintf(d->err, d->errlen,
+			 "tensor rope_freqs.weight: want type F32");
 		return -ENOTSUP;
 	}
 	d->model->rope_factors = malloc(n * sizeof(float));
@@ -167,7 +184,8 @@ static int declare_rope_factors(struct declare *d)
 	for (uint32_t i = 0; i < n; i++) {
 		if (d->model->rope_factors[i] > 0)
 			continue;
-		snprintf(d->err, d->errlen, "tensor rope_freqs.weight: factor %u is not positive",
+		snprintf(d->err, d->errlen,
+			 "tensor rope_freqs.weight: factor %u is not positive",
 			 i);
 		return -EINVAL;
 	}
@@ -183,23 +201,27 @@ static int declare_vocabulary(struct declare *d)
 	int rc;
 
 	if (t && (t->dims[1] < 1 || t->dims[1] > 1u << 24)) {
-		snprintf(d->err, d->errlen, "tensor token_embd.weight: %llu tokens",
+		snprintf(d->err, d->errlen,
+			 "tensor token_embd.weight: %llu tokens",
 			 (unsigned long long)t->dims[1]);
 		return -EINVAL;
 	}
 	c->n_vocab = t ? (uint32_t)t->dims[1] : 1;
-	rc = declare(d, "token_embd.weight", REQUIRED, c->n_embd, c->n_vocab, &m->embed);
+	rc = declare(d, "token_embd.weight", REQUIRED, c->n_embd, c->n_vocab,
+		     &m->embed);
 	if (!rc)
-		rc = declare(d, "output_norm.weight", REQUIRED, c->n_embd, 0, &m->output_norm);
+		rc = declare(d, "output_norm.weight", REQUIRED, c->n_embd, 0,
+			     &m->output_norm);
 	if (!rc)
-		rc = declare(d, "output.weight", OPTIONAL, c->n_embd, c->n_vocab, &m->output);
+		rc = declare(d, "output.weight", OPTIONAL, c->n_embd,
+			     c->n_vocab, &m->output);
 	if (!rc && m->output == BACKEND_NONE)
 		m->output = m->embed; /* tied */
 	return rc;
 }
 
-int model_declare(const struct gguf *gguf, struct backend *backend, struct model *m, char *err,
-		  size_t errlen)
+int model_declare(const struct gguf *gguf, struct backend *backend,
+		  struct model *m, char *err, size_t errlen)
 {
 	struct declare d = { gguf, backend, m, { 0 }, err, errlen };
 	uint32_t widest = 0;

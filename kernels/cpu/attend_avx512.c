@@ -13,7 +13,7 @@ void attend_avx512(const struct attn_args *args, uint32_t unit, uint32_t kv_head
 }
 
 void merge_avx512(const struct attn_args *args, uint32_t merge, uint32_t first_head,
-		uint32_t end_head)
+		  uint32_t end_head)
 {
 	merge_body(args, merge, first_head, end_head);
 }

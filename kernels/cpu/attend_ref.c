@@ -208,7 +208,7 @@ size_t attn_scratch_bytes(const struct attn_layout *layout, uint32_t nr_q_heads,
 			  uint32_t max_unit_rows)
 {
 	/*
-	 * Per query: its copy, its sums, the folded sums, 16 lane sums, maxima, a sum and four bounds;
+	 * Per query: its copy, its sums, the folded sums, 16 lane sums, maxima, a sum, bounds;
 	 * then one group as floats, each array padded to 64 bytes.
 	 */
 	size_t nr_q = (size_t)max_unit_rows * (nr_q_heads / layout->nr_kv_heads);

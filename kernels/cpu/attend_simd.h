@@ -76,8 +76,8 @@ ATTEND_INLINE void scores(const float *qt, uint32_t nq, const void *const *k, ui
 			v16 key = load_elems(k[g], (size_t)i * GROUP, is_f16);
 
 			for (uint32_t q = 0; q < nq; q++)
-				out[g][q] = v16_fma(v16_set1(qt[(size_t)i * nq + q]), key,
-						    out[g][q]);
+				out[g][q] =
+					v16_fma(v16_set1(qt[(size_t)i * nq + q]), key, out[g][q]);
 		}
 	}
 }
@@ -118,8 +118,8 @@ static void weigh_one(const float *p, const void *v, bool is_f16, uint32_t d, ui
 	}
 }
 
-ATTEND_INLINE void weigh_block(const float *p, uint32_t nq, const void *v, bool is_f16,
-			       uint32_t d, uint32_t first, uint32_t end, float *acc)
+ATTEND_INLINE void weigh_block(const float *p, uint32_t nq, const void *v, bool is_f16, uint32_t d,
+			       uint32_t first, uint32_t end, float *acc)
 {
 	uint32_t nr_chunks = d / 16, c = 0;
 
@@ -240,8 +240,8 @@ ATTEND_INLINE void scan_block(struct unit_state *st, uint32_t q0, uint32_t nq,
 		}
 		for (uint32_t q = 0; q < nq; q++)
 			if (first[q] < all_first)
-				weigh_one(st->p + q * GROUP, v[g], is_f16, st->d, first[q], all_first,
-					  st->acc + (size_t)(q0 + q) * st->d);
+				weigh_one(st->p + q * GROUP, v[g], is_f16, st->d, first[q],
+					  all_first, st->acc + (size_t)(q0 + q) * st->d);
 		weigh_block(st->p, nq, v[g], is_f16, st->d, all_first, all_end,
 			    st->acc + (size_t)q0 * st->d);
 		for (uint32_t q = 0; q < nq; q++)
@@ -440,8 +440,8 @@ static float *take(float **scratch, size_t nr)
 	return p;
 }
 
-static void unit_init(struct unit_state *st, const struct attn_args *a,
-		      const struct attn_unit *u, uint32_t kv_head, float *scratch)
+static void unit_init(struct unit_state *st, const struct attn_args *a, const struct attn_unit *u,
+		      uint32_t kv_head, float *scratch)
 {
 	uint32_t d = a->layout->head_dim, g = a->nr_q_heads / a->layout->nr_kv_heads;
 	uint32_t nr_q = u->nr_rows * g;
@@ -489,8 +489,7 @@ static void unit_init(struct unit_state *st, const struct attn_args *a,
 	}
 }
 
-static void attend_body(const struct attn_args *a, uint32_t unit, uint32_t kv_head,
-			void *scratch)
+static void attend_body(const struct attn_args *a, uint32_t unit, uint32_t kv_head, void *scratch)
 {
 	const struct attn_unit *u = &a->plan->units[unit];
 	struct unit_state st;

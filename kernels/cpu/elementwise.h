@@ -161,8 +161,8 @@ void ELEMENTWISE(append)(const struct append_args *args)
 {
 	const struct attn_layout *l = args->layout;
 	uint32_t d = l->head_dim, t = args->token;
-	size_t k_at = (size_t)(t / ATTN_GROUP_TOKENS) * d * ATTN_GROUP_TOKENS +
-		      t % ATTN_GROUP_TOKENS;
+	size_t k_at =
+		(size_t)(t / ATTN_GROUP_TOKENS) * d * ATTN_GROUP_TOKENS + t % ATTN_GROUP_TOKENS;
 
 	for (uint32_t h = 0; h < l->nr_kv_heads; h++) {
 		uint8_t *run = args->tile + attn_run_offset(l, args->layer, h);

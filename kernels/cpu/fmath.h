@@ -16,7 +16,7 @@
 /*
  * e^x = 2^n e^r, n = round(x log2 e), |r| <= ln 2 / 2; e^r = 1 + (r + r^2 p(r)), p a minimax fit of
  * degree 5 made for this file (relative error 5e-11 before rounding). Inputs above
- * EXP_HI count as EXP_HI, so the result is finite; below EXP_LO, where it would be subnormal, it is 0.
+ * EXP_HI count as EXP_HI, so the result is finite; below EXP_LO it is 0.
  */
 #define EXP_HI 88.0f
 #define EXP_LO -87.0f

@@ -11,7 +11,8 @@
  * once. They are: head_dim a multiple of 16; query heads a multiple of KV heads; nr_rot even, at
  * most head_dim; K of int8 layers a multiple of 32; slots, scratch and packed weights 64-byte
  * aligned; rms_norm's and rope's output may be their input. Work is cut along outputs (groups of
- * rows, heads, batch rows), which changes no bit. Any thread may call any kernel on disjoint outputs.
+ * rows, heads, batch rows), which changes no bit. Any thread may call any kernel on disjoint
+ * outputs.
  *
  * Legend: M batch rows (tokens), K inputs, N outputs of a linear layer.
  */
@@ -181,7 +182,8 @@ struct append_args {
  * Attention of one (unit, kv_head): the G = nr_q_heads / nr_kv_heads query heads of the group,
  * all rows of the unit, split by split. Scores: s = chain over head_dim ascending, fmaf(q, k, s),
  * times scale. Per
- * anchored group of 16 tokens: m' = max(m, visible scores); if m' > m: c = exp(m - m'), the 16 lane sums and
+ * anchored group of 16 tokens: m' = max(m, visible scores); if m' > m: c = exp(m - m'), the 16
+ * lane sums and
  * the accumulators are multiplied by c (a first group starts from zeros instead); lane sum
  * l[t % 16] += p, p = exp(s - m'); acc[d] = fmaf(p, v[t][d], acc[d]) over visible tokens ascending.
  * Hidden tokens are skipped; a group without a visible token changes nothing. A split's sum l is

@@ -25,10 +25,10 @@ struct pack_format {
 	uint16_t source_values; /* values of a block as the file has them */
 	uint16_t source_bytes;
 	uint16_t scale_values; /* values an entry of the scale plane covers; 0: no such plane */
-	uint16_t scale_bytes;  /* of a scale entry, all 16 rows */
-	uint16_t code_bytes;   /* per 32 values, 16 rows; float types: per value */
-	uint16_t high_bytes;   /* per 32 values, 16 rows */
-	uint8_t offset;	       /* value = code - offset */
+	uint16_t scale_bytes; /* of a scale entry, all 16 rows */
+	uint16_t code_bytes; /* per 32 values, 16 rows; float types: per value */
+	uint16_t high_bytes; /* per 32 values, 16 rows */
+	uint8_t offset; /* value = code - offset */
 	bool has_min;
 };
 

@@ -82,10 +82,10 @@ static inline v16_mask v16_mask_range(uint32_t lo, uint32_t hi)
 	__m256i b = _mm256_add_epi32(a, _mm256_set1_epi32(8));
 
 	return (v16_mask){
-		_mm256_castsi256_ps(_mm256_and_si256(_mm256_cmpgt_epi32(a, below),
-						     _mm256_cmpgt_epi32(end, a))),
-		_mm256_castsi256_ps(_mm256_and_si256(_mm256_cmpgt_epi32(b, below),
-						     _mm256_cmpgt_epi32(end, b))),
+		_mm256_castsi256_ps(
+			_mm256_and_si256(_mm256_cmpgt_epi32(a, below), _mm256_cmpgt_epi32(end, a))),
+		_mm256_castsi256_ps(
+			_mm256_and_si256(_mm256_cmpgt_epi32(b, below), _mm256_cmpgt_epi32(end, b))),
 	};
 }
 

@@ -5,6 +5,7 @@
  * Every speed stands beside the peak it is a fraction of, measured in this run.
  *
  * Usage: bench_engine [--model FILE] [--threads N] [--long TOKENS] [--precise] [--cpu-time]
+ *                     [--only-prefill]
  * The model defaults to $TARN_TEST_MODEL. Medians are printed. --cpu-time, with one thread, counts
  * CPU time instead of wall time: what a busy machine leaves comparable.
  */
@@ -25,13 +26,14 @@ enum {
 
 static struct tarn_engine *engine;
 static double peak_gops, read_near, read_far;
-static bool use_cpu_time;
+static bool use_cpu_time, only_prefill;
 
 static double clock_s(void)
 {
 	struct timespec t;
 
-	clock_gettime(use_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+	clock_gettime(use_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
+		      &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -63,7 +65,8 @@ static uint64_t rss_bytes(void)
 static double layer_ops(void)
 {
 	const struct model_config *c = &engine->model.config;
-	double qkvo = (double)c->n_embd * c->head_dim * (2.0 * c->n_q_heads + 2.0 * c->n_kv_heads);
+	double qkvo = (double)c->n_embd * c->head_dim *
+		      (2.0 * c->n_q_heads + 2.0 * c->n_kv_heads);
 
 	return 2.0 * c->nr_layers * (qkvo + 3.0 * c->n_embd * c->n_ff);
 }
@@ -76,13 +79,15 @@ static double kv_read_bytes(uint32_t len)
 		const struct attn_layout *l = kv_cache_layout(engine->kv, s);
 		uint32_t window = engine->model.streams[s].window_tokens;
 
-		bytes += 2.0 * l->nr_layers * l->nr_kv_heads * l->head_dim * l->elem_bytes *
+		bytes += 2.0 * l->nr_layers * l->nr_kv_heads * l->head_dim *
+			 l->elem_bytes *
 			 (window && window < len ? window : len);
 	}
 	return bytes;
 }
 
-static struct tarn_seq *open_seq(uint32_t nr_prompt, uint32_t max_new, uint32_t salt)
+static struct tarn_seq *open_seq(uint32_t nr_prompt, uint32_t max_new,
+				 uint32_t salt)
 {
 	int32_t *ids = malloc(nr_prompt * sizeof(*ids));
 	struct tarn_seq_params p = {
@@ -97,7 +102,9 @@ static struct tarn_seq *open_seq(uint32_t nr_prompt, uint32_t max_new, uint32_t 
 	char err[256];
 
 	for (uint32_t i = 0; i < nr_prompt; i++)
-		ids[i] = (int32_t)((i * 7919u + salt * 104729u) % (engine->info.nr_vocab - 300) + 200);
+		ids[i] = (int32_t)((i * 7919u + salt * 104729u) %
+					   (engine->info.nr_vocab - 300) +
+				   200);
 	if (tarn_seq_create(engine, &p, &seq, err, sizeof(err))) {
 		fprintf(stderr, "bench_engine: %s\n", err);
 		exit(1);
@@ -125,7 +132,8 @@ static double prefill(struct tarn_seq *seq)
 	while (tarn_seq_pending(seq)) {
 		uint32_t pending = tarn_seq_pending(seq);
 		uint32_t limit = engine->info.max_batch_tokens;
-		struct tarn_work work = { seq, pending < limit ? pending : limit };
+		struct tarn_work work = { seq,
+					  pending < limit ? pending : limit };
 		bool is_last = work.nr_tokens == pending;
 
 		t += step(&work, 1);
@@ -146,17 +154,22 @@ static void bench_prefill(void)
 		tarn_seq_destroy(seq);
 	}
 	t = median(times, NR_PREFILLS);
-	printf("prefill %d tokens      %8.1f tok/s   %7.1f ms   linear layers alone %5.1f %% of the VNNI peak\n",
-	       PREFILL_TOKENS, PREFILL_TOKENS / t, t * 1e3, 100 * ops / t / peak_gops);
+	printf("prefill %d tokens      %8.1f tok/s   %7.1f ms   "
+	       "linear layers alone %5.1f %% of the VNNI peak\n",
+	       PREFILL_TOKENS, PREFILL_TOKENS / t, t * 1e3,
+	       100 * ops / t / peak_gops);
 }
 
 static void print_decode(const char *what, double t, uint32_t nr, uint32_t len)
 {
-	double bytes = (double)engine->info.weight_bytes + nr * kv_read_bytes(len);
+	double bytes =
+		(double)engine->info.weight_bytes + nr * kv_read_bytes(len);
 
-	printf("%-24s%8.1f tok/s   %7.3f ms   %6.1f GB/s = %3.0f %% of %.1f (model-sized), %3.0f %% of %.1f (beyond cache)\n",
-	       what, nr / t, t * 1e3, bytes / t * 1e-9, 100 * bytes / t / read_near,
-	       read_near * 1e-9, 100 * bytes / t / read_far, read_far * 1e-9);
+	printf("%-24s%8.1f tok/s   %7.3f ms   %6.1f GB/s = %3.0f %% of %.1f (model-sized), "
+	       "%3.0f %% of %.1f (beyond cache)\n",
+	       what, nr / t, t * 1e3, bytes / t * 1e-9,
+	       100 * bytes / t / read_near, read_near * 1e-9,
+	       100 * bytes / t / read_far, read_far * 1e-9);
 }
 
 static void bench_decode(uint32_t context, int nr_steps, const char *what)
@@ -166,10 +179,12 @@ static void bench_decode(uint32_t context, int nr_steps, const char *what)
 	double times[MAX_STEPS], t = prefill(seq);
 
 	if (context > PREFILL_TOKENS)
-		printf("prefill %u tokens     %8.1f tok/s   %7.1f ms\n", context, context / t, t * 1e3);
+		printf("prefill %u tokens     %8.1f tok/s   %7.1f ms\n",
+		       context, context / t, t * 1e3);
 	for (int i = 0; i < nr_steps; i++)
 		times[i] = step(&work, 1);
-	print_decode(what, median(times, nr_steps), 1, context + (uint32_t)nr_steps / 2);
+	print_decode(what, median(times, nr_steps), 1,
+		     context + (uint32_t)nr_steps / 2);
 	tarn_seq_destroy(seq);
 }
 
@@ -181,17 +196,23 @@ static void bench_together(void)
 	uint64_t want = 0;
 
 	for (uint32_t i = 0; i < NR_TOGETHER; i++) {
-		work[i] = (struct tarn_work){ open_seq(100 + 9 * i, NR_DECODES + 1, i), 1 };
+		work[i] = (struct tarn_work){
+			open_seq(100 + 9 * i, NR_DECODES + 1, i), 1
+		};
 		prefill(work[i].seq);
 	}
 	for (int i = 0; i < NR_DECODES; i++)
 		times[i] = step(work, NR_TOGETHER);
-	print_decode("16 sequences together", median(times, NR_DECODES), NR_TOGETHER, 200);
+	print_decode("16 sequences together", median(times, NR_DECODES),
+		     NR_TOGETHER, 200);
 	tarn_engine_stat(engine, &stat);
 	for (uint32_t i = 0; i < NR_TOGETHER; i++)
-		want += (uint64_t)tarn_seq_len(work[i].seq) * engine->info.kv_bytes_per_token;
-	printf("KV memory of %d sequences: %.1f MiB for %.1f MiB of tokens (%.2f tiles each over), spare %.1f MiB\n",
-	       NR_TOGETHER, (double)stat.kv_used_bytes / (1 << 20), (double)want / (1 << 20),
+		want += (uint64_t)tarn_seq_len(work[i].seq) *
+			engine->info.kv_bytes_per_token;
+	printf("KV memory of %d sequences: %.1f MiB for %.1f MiB of tokens (%.2f tiles each over), "
+	       "spare %.1f MiB\n",
+	       NR_TOGETHER, (double)stat.kv_used_bytes / (1 << 20),
+	       (double)want / (1 << 20),
 	       ((double)stat.kv_used_bytes - (double)want) / NR_TOGETHER /
 		       ((double)engine->info.kv_bytes_per_token *
 			kv_cache_layout(engine->kv, 0)->tile_tokens),
@@ -221,16 +242,19 @@ static void measure_peaks(int nr_threads)
 	uint8_t *p = map_bytes(FAR_BYTES);
 
 	memset(p, 1, FAR_BYTES);
-	peak_gops = peak_ops(nr_threads, strstr(engine->info.device, "avx512") != NULL);
+	peak_gops = peak_ops(nr_threads,
+			     strstr(engine->info.device, "avx512") != NULL);
 	read_near = read_rate(p, near_bytes, nr_threads);
 	read_far = read_rate(p, FAR_BYTES, nr_threads);
 	munmap(p, FAR_BYTES);
-	printf("peaks in this run: %.0f GOP/s (8 bit), read %.1f GB/s (%zu MB), %.1f GB/s (%d MB)\n",
-	       peak_gops * 1e-9, read_near * 1e-9, near_bytes / 1000000, read_far * 1e-9,
-	       FAR_BYTES / 1000000);
+	printf("peaks in this run: %.0f GOP/s (8 bit), read %.1f GB/s (%zu MB), "
+	       "%.1f GB/s (%d MB)\n",
+	       peak_gops * 1e-9, read_near * 1e-9, near_bytes / 1000000,
+	       read_far * 1e-9, FAR_BYTES / 1000000);
 }
 
-static void parse(int argc, char **argv, struct tarn_engine_options *o, uint32_t *out_long)
+static void parse(int argc, char **argv, struct tarn_engine_options *o,
+		  uint32_t *out_long)
 {
 	static const struct option options[] = {
 		{ "model", required_argument, NULL, 'm' },
@@ -238,6 +262,7 @@ static void parse(int argc, char **argv, struct tarn_engine_options *o, uint32_t
 		{ "long", required_argument, NULL, 'l' },
 		{ "precise", no_argument, NULL, 'p' },
 		{ "cpu-time", no_argument, NULL, 'c' },
+		{ "only-prefill", no_argument, NULL, 'o' },
 		{ 0 },
 	};
 	int c;
@@ -259,6 +284,9 @@ static void parse(int argc, char **argv, struct tarn_engine_options *o, uint32_t
 			break;
 		case 'c':
 			use_cpu_time = true;
+			break;
+		case 'o':
+			only_prefill = true;
 			break;
 		default:
 			exit(2);
@@ -287,19 +315,19 @@ int main(int argc, char **argv)
 	print_machine((int)engine->info.nr_threads);
 	printf("%s, %s: ready in %.0f ms, resident %.1f MiB (packed weights %.1f)\n",
 	       engine->info.model_name, engine->info.quant, t * 1e3,
-	       (double)rss_bytes() / (1 << 20), (double)engine->info.weight_bytes / (1 << 20));
+	       (double)rss_bytes() / (1 << 20),
+	       (double)engine->info.weight_bytes / (1 << 20));
 	measure_peaks((int)engine->info.nr_threads);
 	bench_prefill();
-	if (getenv("ONLY_DECODE"))
-		for (int i = 0; i < 8; i++)
-			bench_decode(128, NR_DECODES, "decode at 128");
-	if (getenv("ONLY_PREFILL"))
+	if (only_prefill)
 		return 0;
 	bench_decode(128, NR_DECODES, "decode at 128");
 	if (long_context + NR_LONG_DECODES < engine->info.ctx_tokens)
-		bench_decode(long_context, NR_LONG_DECODES, "decode at long context");
+		bench_decode(long_context, NR_LONG_DECODES,
+			     "decode at long context");
 	bench_together();
-	printf("resident at the end %.1f MiB\n", (double)rss_bytes() / (1 << 20));
+	printf("resident at the end %.1f MiB\n",
+	       (double)rss_bytes() / (1 << 20));
 	tarn_engine_destroy(engine);
 	return 0;
 }

@@ -18,7 +18,8 @@ struct kit_model {
 	const char *golden; /* its golden logits */
 };
 
-static const struct kit_model kit_smollm2 = { "TARN_TEST_MODEL", "tests/data/logits_smollm2.bin" };
+static const struct kit_model kit_smollm2 = { "TARN_TEST_MODEL",
+					      "tests/data/logits_smollm2.bin" };
 static const struct kit_model kit_gemma3 = { "TARN_TEST_MODEL_GEMMA",
 					     "tests/data/logits_gemma3.bin" };
 
@@ -46,8 +47,9 @@ static inline struct tarn_engine *kit_open(const struct kit_model *m,
 	return engine;
 }
 
-static inline struct tarn_seq *kit_seq(struct tarn_engine *engine, const int32_t *tokens,
-				       uint32_t nr, uint32_t max_new, bool no_cache)
+static inline struct tarn_seq *kit_seq(struct tarn_engine *engine,
+				       const int32_t *tokens, uint32_t nr,
+				       uint32_t max_new, bool no_cache)
 {
 	struct tarn_seq_params p = {
 		.prompt = tokens,
@@ -68,8 +70,8 @@ static inline struct tarn_seq *kit_seq(struct tarn_engine *engine, const int32_t
 }
 
 /* One entry, at most @chunk tokens of what is pending. */
-static inline struct tarn_result kit_step(struct tarn_engine *engine, struct tarn_seq *seq,
-					  uint32_t chunk)
+static inline struct tarn_result kit_step(struct tarn_engine *engine,
+					  struct tarn_seq *seq, uint32_t chunk)
 {
 	uint32_t pending = tarn_seq_pending(seq);
 	struct tarn_work work = { seq, pending < chunk ? pending : chunk };

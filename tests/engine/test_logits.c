@@ -29,11 +29,12 @@ FIXTURE_SETUP(logits)
 	if (!kit_path(variant->model))
 		SKIP(return, "%s names no model", variant->model->env);
 	ASSERT_EQ(0, golden_open(variant->model->golden, &self->golden));
-	self->engine = kit_open(variant->model, (struct tarn_engine_options){
-							.precise = variant->precise,
-							.max_batch_tokens = 256,
-							.ctx_tokens = 1024,
-						});
+	self->engine =
+		kit_open(variant->model, (struct tarn_engine_options){
+						 .precise = variant->precise,
+						 .max_batch_tokens = 256,
+						 .ctx_tokens = 1024,
+					 });
 }
 FIXTURE_TEARDOWN(logits)
 {
@@ -44,11 +45,13 @@ FIXTURE_TEARDOWN(logits)
 }
 
 /* Rows [pos, pos + nr) of @seq in one batch, logits wanted where the golden file has them. */
-static void run_chunk(struct tarn_engine *e, struct kv_seq *seq, const struct golden *golden,
+static void run_chunk(struct tarn_engine *e, struct kv_seq *seq,
+		      const struct golden *golden,
 		      const struct golden_prompt *p, uint32_t pos, uint32_t nr,
 		      struct golden_error *error)
 {
-	struct backend_batch batch = { .nr_rows = nr, .tokens = p->tokens + pos };
+	struct backend_batch batch = { .nr_rows = nr,
+				       .tokens = p->tokens + pos };
 	struct plan_item item = { seq, 0, nr, pos };
 	uint32_t positions[256], out_rows[256];
 	uint8_t *tiles[KV_MAX_STREAMS][256];
@@ -65,14 +68,15 @@ static void run_chunk(struct tarn_engine *e, struct kv_seq *seq, const struct go
 	batch.out_rows = out_rows;
 	for (uint32_t s = 0; s < e->model.nr_streams; s++) {
 		batch.tiles[s] = tiles[s];
-		ASSERT_EQ(0, plan_build(e->plans, e->kv, s, &item, 1, BACKEND_UNIT_ROWS,
-					&batch.plans[s]));
+		ASSERT_EQ(0, plan_build(e->plans, e->kv, s, &item, 1,
+					BACKEND_UNIT_ROWS, &batch.plans[s]));
 	}
 	ASSERT_EQ(0, e->backend->ops->begin(e->backend, &batch));
 	model_forward(&e->model, e->backend);
 	ASSERT_EQ(0, e->backend->ops->submit(e->backend));
 	for (uint32_t i = 0; i < batch.nr_out; i++)
-		golden_error_add(error, golden, golden_find(p, pos + out_rows[i]),
+		golden_error_add(error, golden,
+				 golden_find(p, pos + out_rows[i]),
 				 e->backend->ops->logits_row(e->backend, i));
 }
 
@@ -88,20 +92,24 @@ TEST_F_TIMEOUT(logits, agree_with_float64, 300)
 		uint32_t matched;
 		enum kv_miss miss;
 
-		ASSERT_EQ(0, kv_seq_open(self->engine->kv, p.tokens, p.nr_tokens, p.nr_tokens,
-					 &salt, 0, &seq, &matched, &miss));
+		ASSERT_EQ(0, kv_seq_open(self->engine->kv, p.tokens,
+					 p.nr_tokens, p.nr_tokens, &salt, 0,
+					 &seq, &matched, &miss));
 		ASSERT_EQ(0, matched);
 		for (uint32_t pos = 0; pos < p.nr_tokens; pos += 256)
 			run_chunk(self->engine, seq, &self->golden, &p, pos,
-				  p.nr_tokens - pos < 256 ? p.nr_tokens - pos : 256, &error);
+				  p.nr_tokens - pos < 256 ? p.nr_tokens - pos :
+							    256,
+				  &error);
 		kv_seq_close(seq);
 	}
 	TH_LOG("%s: relative error %.2e, top-1 equal %u of %u, largest gap of another choice %.2e",
-	       self->engine->info.model_name, golden_error_relative(&error), error.nr_top1_equal,
-	       error.nr_positions, error.worst_gap);
+	       self->engine->info.model_name, golden_error_relative(&error),
+	       error.nr_top1_equal, error.nr_positions, error.worst_gap);
 	ASSERT_GT(error.nr_positions, 200);
 	EXPECT_LE(golden_error_relative(&error), variant->max_relative);
-	EXPECT_GE((double)error.nr_top1_equal, variant->min_top1 * error.nr_positions);
+	EXPECT_GE((double)error.nr_top1_equal,
+		  variant->min_top1 * error.nr_positions);
 }
 
 TEST_HARNESS_MAIN

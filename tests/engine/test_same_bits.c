@@ -37,8 +37,8 @@ FIXTURE_VARIANT_ADD(same_bits, smollm2){ &kit_smollm2, false };
 FIXTURE_VARIANT_ADD(same_bits, smollm2_precise){ &kit_smollm2, true };
 FIXTURE_VARIANT_ADD(same_bits, gemma3){ &kit_gemma3, false };
 
-static struct tarn_engine *open_with(const struct kit_model *model, bool precise,
-				     uint32_t nr_threads)
+static struct tarn_engine *open_with(const struct kit_model *model,
+				     bool precise, uint32_t nr_threads)
 {
 	return kit_open(model, (struct tarn_engine_options){
 				       .nr_threads = nr_threads,
@@ -48,8 +48,8 @@ static struct tarn_engine *open_with(const struct kit_model *model, bool precise
 			       });
 }
 
-static void note(struct tarn_engine *e, struct trace *t, uint32_t n_vocab, uint32_t n,
-		 const struct tarn_result *r, uint32_t entry)
+static void note(struct tarn_engine *e, struct trace *t, uint32_t n_vocab,
+		 uint32_t n, const struct tarn_result *r, uint32_t entry)
 {
 	ASSERT_TRUE(r->has_token);
 	t->tokens[n] = r->token;
@@ -58,8 +58,8 @@ static void note(struct tarn_engine *e, struct trace *t, uint32_t n_vocab, uint3
 }
 
 /* Run @seq to its end, alone, its prompt in pieces of @chunk. */
-static void run_alone(struct tarn_engine *e, struct tarn_seq *seq, uint32_t n_vocab,
-		      uint32_t chunk, struct trace *out)
+static void run_alone(struct tarn_engine *e, struct tarn_seq *seq,
+		      uint32_t n_vocab, uint32_t chunk, struct trace *out)
 {
 	for (uint32_t n = 0; n < NR_NEW;) {
 		struct tarn_result r = kit_step(e, seq, chunk);
@@ -69,16 +69,17 @@ static void run_alone(struct tarn_engine *e, struct tarn_seq *seq, uint32_t n_vo
 	}
 }
 
-static void expect_same(const struct trace *want, const struct trace *got, uint32_t n_vocab,
-			const char *what, uint32_t how_much)
+static void expect_same(const struct trace *want, const struct trace *got,
+			uint32_t n_vocab, const char *what, uint32_t how_much)
 {
 	for (uint32_t n = 0; n < NR_NEW; n++) {
 		uint32_t nr_differ = 0;
 
 		for (size_t i = 0; i < n_vocab; i++)
-			nr_differ += memcmp(&want->logits[n * (size_t)n_vocab + i],
-					    &got->logits[n * (size_t)n_vocab + i],
-					    sizeof(float)) != 0;
+			nr_differ +=
+				memcmp(&want->logits[n * (size_t)n_vocab + i],
+				       &got->logits[n * (size_t)n_vocab + i],
+				       sizeof(float)) != 0;
 		EXPECT_EQ(0, nr_differ)
 		{
 			TH_LOG("%s %u: logits of token %u", what, how_much, n);
@@ -99,10 +100,13 @@ FIXTURE_SETUP(same_bits)
 	self->prompt = kit_long_prompt(&self->golden);
 	ASSERT_GT(self->prompt.nr_tokens, 600);
 	self->n_vocab = self->golden.head->n_vocab;
-	self->want.logits = calloc((size_t)NR_NEW * self->n_vocab, sizeof(float));
-	self->got.logits = calloc((size_t)NR_NEW * self->n_vocab, sizeof(float));
+	self->want.logits =
+		calloc((size_t)NR_NEW * self->n_vocab, sizeof(float));
+	self->got.logits =
+		calloc((size_t)NR_NEW * self->n_vocab, sizeof(float));
 	e = open_with(variant->model, variant->precise, 1);
-	seq = kit_seq(e, self->prompt.tokens, self->prompt.nr_tokens, NR_NEW, true);
+	seq = kit_seq(e, self->prompt.tokens, self->prompt.nr_tokens, NR_NEW,
+		      true);
 	run_alone(e, seq, self->n_vocab, 1024, &self->want);
 	tarn_seq_destroy(seq);
 	tarn_engine_destroy(e);
@@ -122,14 +126,17 @@ TEST_F_TIMEOUT(same_bits, whatever_the_chunks_and_threads, 300)
 	static const uint32_t threads[] = { 2, 3 };
 
 	for (int t = 0; t < 2; t++) {
-		struct tarn_engine *e = open_with(variant->model, variant->precise, threads[t]);
+		struct tarn_engine *e =
+			open_with(variant->model, variant->precise, threads[t]);
 
 		for (int c = t ? 2 : 0; c < 4; c++) {
 			struct tarn_seq *seq = kit_seq(e, self->prompt.tokens,
-						       self->prompt.nr_tokens, NR_NEW, true);
+						       self->prompt.nr_tokens,
+						       NR_NEW, true);
 
 			run_alone(e, seq, self->n_vocab, chunks[c], &self->got);
-			expect_same(&self->want, &self->got, self->n_vocab, "chunk", chunks[c]);
+			expect_same(&self->want, &self->got, self->n_vocab,
+				    "chunk", chunks[c]);
 			tarn_seq_destroy(seq);
 		}
 		tarn_engine_destroy(e);
@@ -137,8 +144,9 @@ TEST_F_TIMEOUT(same_bits, whatever_the_chunks_and_threads, 300)
 }
 
 /* Neighbours decode, prefill and end beside the golden request, which stands among them. */
-static void run_in_batch(struct tarn_engine *e, const struct golden_prompt *prompt,
-			 uint32_t n_vocab, uint32_t nr, struct trace *out)
+static void run_in_batch(struct tarn_engine *e,
+			 const struct golden_prompt *prompt, uint32_t n_vocab,
+			 uint32_t nr, struct trace *out)
 {
 	struct tarn_seq *seqs[MAX_NEIGHBOURS + 1];
 	uint32_t golden_at = nr / 2, n = 0;
@@ -147,8 +155,10 @@ static void run_in_batch(struct tarn_engine *e, const struct golden_prompt *prom
 		uint32_t first = i * 13 % 97, len = 1 + i * 29 % 151;
 
 		seqs[i] = i == golden_at ?
-				  kit_seq(e, prompt->tokens, prompt->nr_tokens, NR_NEW, true) :
-				  kit_seq(e, prompt->tokens + first, len, 200, true);
+				  kit_seq(e, prompt->tokens, prompt->nr_tokens,
+					  NR_NEW, true) :
+				  kit_seq(e, prompt->tokens + first, len, 200,
+					  true);
 	}
 	while (n < NR_NEW) {
 		struct tarn_work work[MAX_NEIGHBOURS + 1];
@@ -158,13 +168,16 @@ static void run_in_batch(struct tarn_engine *e, const struct golden_prompt *prom
 			uint32_t pending = tarn_seq_pending(seqs[i]);
 			uint32_t chunk = i == golden_at ? 100 : 11;
 
-			work[i] = (struct tarn_work){ seqs[i], pending < chunk ? pending : chunk };
+			work[i] = (struct tarn_work){ seqs[i], pending < chunk ?
+								       pending :
+								       chunk };
 		}
 		ASSERT_EQ(0, tarn_step(e, work, nr, results));
 		for (uint32_t i = 0; i < nr; i++)
 			ASSERT_EQ(0, results[i].status);
 		if (results[golden_at].has_token)
-			note(e, out, n_vocab, n++, &results[golden_at], golden_at);
+			note(e, out, n_vocab, n++, &results[golden_at],
+			     golden_at);
 	}
 	for (uint32_t i = 0; i < nr; i++)
 		tarn_seq_destroy(seqs[i]);
@@ -176,21 +189,25 @@ TEST_F_TIMEOUT(same_bits, whoever_runs_beside, 300)
 	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
 
 	for (int i = 0; i < 3; i++) {
-		run_in_batch(e, &self->prompt, self->n_vocab, sizes[i], &self->got);
-		expect_same(&self->want, &self->got, self->n_vocab, "batch of", sizes[i]);
+		run_in_batch(e, &self->prompt, self->n_vocab, sizes[i],
+			     &self->got);
+		expect_same(&self->want, &self->got, self->n_vocab, "batch of",
+			    sizes[i]);
 	}
 	tarn_engine_destroy(e);
 }
 
 TEST_F_TIMEOUT(same_bits, after_a_prefix_hit_of_any_length, 300)
 {
-	static const uint32_t lengths[] = { 1,	 15,  16,  17,	48,  63,  64, 65,
-					    127, 128, 130, 511, 512, 513, 600 };
+	static const uint32_t lengths[] = { 1,	 15,  16,  17,	48,
+					    63,	 64,  65,  127, 128,
+					    130, 511, 512, 513, 600 };
 	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		struct tarn_seq_params p = {
-			.principal = { .uid = 1000 + (uid_t)i }, /* prefixes of its own */
+			.principal = { .uid = 1000 +
+					      (uid_t)i }, /* prefixes of its own */
 			.prompt = self->prompt.tokens,
 			.nr_prompt = lengths[i],
 			.max_new_tokens = 1,
@@ -209,7 +226,8 @@ TEST_F_TIMEOUT(same_bits, after_a_prefix_hit_of_any_length, 300)
 		EXPECT_LE(lengths[i] / 64 * 64, tarn_seq_cached(seq));
 		EXPECT_GE(lengths[i] + 1, tarn_seq_cached(seq));
 		run_alone(e, seq, self->n_vocab, 1024, &self->got);
-		expect_same(&self->want, &self->got, self->n_vocab, "prefix of", lengths[i]);
+		expect_same(&self->want, &self->got, self->n_vocab, "prefix of",
+			    lengths[i]);
 		tarn_seq_destroy(seq);
 	}
 	tarn_engine_destroy(e);
@@ -234,7 +252,9 @@ TEST_F_TIMEOUT(same_bits, after_a_fork, 300)
 	for (uint32_t i = 1; i < 3; i++)
 		ASSERT_EQ(0, tarn_seq_fork(seqs[0], i, &seqs[i]));
 	for (uint32_t n = 0; n < NR_NEW; n++) {
-		struct tarn_work work[3] = { { seqs[0], 1 }, { seqs[1], 1 }, { seqs[2], 1 } };
+		struct tarn_work work[3] = { { seqs[0], 1 },
+					     { seqs[1], 1 },
+					     { seqs[2], 1 } };
 		struct tarn_result results[3];
 
 		ASSERT_EQ(0, tarn_step(e, work, 3, results));
@@ -250,8 +270,8 @@ TEST_F_TIMEOUT(same_bits, after_truncation, 300)
 {
 	static const uint32_t back[] = { 1, 17, 40 };
 	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
-	struct tarn_seq *seq =
-		kit_seq(e, self->prompt.tokens, self->prompt.nr_tokens, NR_NEW, true);
+	struct tarn_seq *seq = kit_seq(e, self->prompt.tokens,
+				       self->prompt.nr_tokens, NR_NEW, true);
 	uint32_t len = self->prompt.nr_tokens;
 
 	for (int i = 0; i < 3; i++) {
@@ -260,7 +280,8 @@ TEST_F_TIMEOUT(same_bits, after_truncation, 300)
 		ASSERT_EQ(0, kv_seq_truncate(seq->kv, len - back[i]));
 		seq->nr_tokens = len;
 		run_alone(e, seq, self->n_vocab, 1024, &self->got);
-		expect_same(&self->want, &self->got, self->n_vocab, "truncated by", back[i]);
+		expect_same(&self->want, &self->got, self->n_vocab,
+			    "truncated by", back[i]);
 		ASSERT_EQ(0, kv_seq_truncate(seq->kv, len - back[i]));
 		seq->nr_tokens = len;
 	}

@@ -130,17 +130,19 @@ static void add_unit(struct scene *s, uint32_t window, uint32_t r0, uint32_t r1,
 	uint32_t end = first + nr_splits * ATTN_SPLIT_TOKENS;
 
 	end = end < first_pos + r1 ? end : first_pos + r1;
-	*u = (struct attn_unit){ s->nr_unit_rows, 0, s->nr_pieces, 0, split, nr_splits };
+	*u = (struct attn_unit){ s->nr_unit_rows, 0,	    s->nr_pieces, 0,
+				 split,		  nr_splits };
 	for (uint32_t r = r0; r < r1; r++) {
 		uint32_t pos = first_pos + r, lo = first_seen(pos, window);
 
 		if (pos < first || lo >= end)
 			continue;
-		s->rows[s->nr_unit_rows++] = (struct attn_row){
-			r, lo, pos + 1,
-			slot_at[r] == ATTN_SLOT_DIRECT || nr_splits > 1 ? ATTN_SLOT_DIRECT :
-									  slot_at[r]++
-		};
+		s->rows[s->nr_unit_rows++] =
+			(struct attn_row){ r, lo, pos + 1,
+					   slot_at[r] == ATTN_SLOT_DIRECT ||
+							   nr_splits > 1 ?
+						   ATTN_SLOT_DIRECT :
+						   slot_at[r]++ };
 	}
 	u->nr_rows = s->nr_unit_rows - u->first_row;
 	if (!u->nr_rows)
@@ -154,12 +156,14 @@ static void add_unit(struct scene *s, uint32_t window, uint32_t r0, uint32_t r1,
  * Rows are the last nr_rows tokens; units of up to @unit_rows, one per live split, or with @whole
  * one over all splits.
  */
-static void scene_plan(struct scene *s, uint32_t window, uint32_t unit_rows, bool whole)
+static void scene_plan(struct scene *s, uint32_t window, uint32_t unit_rows,
+		       bool whole)
 {
 	uint32_t first_pos = s->len - s->nr_rows, slot_at[MAX_ROWS];
 
 	s->nr_unit_rows = s->nr_pieces = 0;
-	s->plan = (struct attn_plan){ s->units, 0, s->rows, s->pieces, s->merges, 0, 0 };
+	s->plan = (struct attn_plan){ s->units,	 0, s->rows, s->pieces,
+				      s->merges, 0, 0 };
 	for (uint32_t r = 0; r < s->nr_rows; r++) {
 		uint32_t pos = first_pos + r;
 		uint32_t n = pos / ATTN_SPLIT_TOKENS -
@@ -169,12 +173,15 @@ static void scene_plan(struct scene *s, uint32_t window, uint32_t unit_rows, boo
 		if (n == 1 || whole)
 			continue;
 		slot_at[r] = s->plan.nr_slots;
-		s->merges[s->plan.nr_merges++] = (struct attn_merge){ r, s->plan.nr_slots, n };
+		s->merges[s->plan.nr_merges++] =
+			(struct attn_merge){ r, s->plan.nr_slots, n };
 		s->plan.nr_slots += n;
 	}
 	for (uint32_t r0 = 0; r0 < s->nr_rows; r0 += unit_rows) {
-		uint32_t r1 = r0 + unit_rows < s->nr_rows ? r0 + unit_rows : s->nr_rows;
-		uint32_t nr_splits = (first_pos + r1 - 1) / ATTN_SPLIT_TOKENS + 1;
+		uint32_t r1 = r0 + unit_rows < s->nr_rows ? r0 + unit_rows :
+							    s->nr_rows;
+		uint32_t nr_splits =
+			(first_pos + r1 - 1) / ATTN_SPLIT_TOKENS + 1;
 
 		if (whole)
 			add_unit(s, window, r0, r1, 0, nr_splits, slot_at);
@@ -182,8 +189,9 @@ static void scene_plan(struct scene *s, uint32_t window, uint32_t unit_rows, boo
 			add_unit(s, window, r0, r1, split, 1, slot_at);
 	}
 	free(s->slots);
-	s->slots = alloc64(((size_t)s->plan.nr_slots * s->nr_q_heads + 1) *
-			   attn_slot_floats(s->layout.head_dim) * sizeof(float));
+	s->slots =
+		alloc64(((size_t)s->plan.nr_slots * s->nr_q_heads + 1) *
+			attn_slot_floats(s->layout.head_dim) * sizeof(float));
 }
 
 static void scene_free(struct scene *s)
@@ -277,7 +285,8 @@ struct shape {
 	uint32_t len, rows, window, unit_rows;
 };
 
-static void expect_same(struct scene *s, const struct shape *shape, int isa, const float *want)
+static void expect_same(struct scene *s, const struct shape *shape, int isa,
+			const float *want)
 {
 	const struct cpu_kernels *kernels = cpu_kernels_get((enum cpu_isa)isa);
 	size_t width = (size_t)s->nr_q_heads * shape->d;
@@ -285,11 +294,13 @@ static void expect_same(struct scene *s, const struct shape *shape, int isa, con
 	if (!kernels)
 		return;
 	scene_run(s, kernels, isa);
-	EXPECT_EQ(0, memcmp(want, s->out[isa], s->nr_rows * width * sizeof(float)))
+	EXPECT_EQ(0,
+		  memcmp(want, s->out[isa], s->nr_rows * width * sizeof(float)))
 	{
 		TH_LOG("%s: T %u, %u x %u heads of %u, %u rows of %u, window %u, %u units",
-		       kernels->isa, shape->tile, shape->heads, shape->group, shape->d,
-		       shape->rows, shape->len, shape->window, s->plan.nr_units);
+		       kernels->isa, shape->tile, shape->heads, shape->group,
+		       shape->d, shape->rows, shape->len, shape->window,
+		       s->plan.nr_units);
 	}
 }
 

@@ -24,17 +24,20 @@ static float rnd_float(float range)
 	return ((float)(seed >> 40) / (1u << 23) - 1) * range;
 }
 
-static const uint32_t lengths[] = { 1,	2,  7,	8,  15,	 16,  17,   31,	  32,	33,
-				    47, 63, 64, 65, 100, 576, 1536, 2048, 3001, 4096 };
+static const uint32_t lengths[] = { 1,	 2,   7,    8,	  15,	16,  17,
+				    31,	 32,  33,   47,	  63,	64,  65,
+				    100, 576, 1536, 2048, 3001, 4096 };
 
 /* Call fn(isa, n) for every vector version and length. */
-static void for_all(void (*fn)(const struct cpu_kernels *ref, const struct cpu_kernels *isa,
-			       uint32_t n))
+static void for_all(void (*fn)(const struct cpu_kernels *ref,
+			       const struct cpu_kernels *isa, uint32_t n))
 {
 	for (int i = 1; i < CPU_NR_ISAS; i++) {
-		const struct cpu_kernels *isa = cpu_kernels_get((enum cpu_isa)i);
+		const struct cpu_kernels *isa =
+			cpu_kernels_get((enum cpu_isa)i);
 
-		for (size_t n = 0; isa && n < sizeof(lengths) / sizeof(lengths[0]); n++)
+		for (size_t n = 0;
+		     isa && n < sizeof(lengths) / sizeof(lengths[0]); n++)
 			fn(cpu_kernels_get(CPU_ISA_REF), isa, lengths[n]);
 	}
 }
@@ -45,13 +48,14 @@ static void fill(float *x, uint32_t n, float range)
 		x[i] = rnd_float(range);
 }
 
-#define EXPECT_SAME(a, b, n, isa)                                          \
-	EXPECT_EQ(0, memcmp(a, b, (size_t)(n) * sizeof(*(a))))             \
-	{                                                                  \
+#define EXPECT_SAME(a, b, n, isa)                                         \
+	EXPECT_EQ(0, memcmp(a, b, (size_t)(n) * sizeof(*(a))))            \
+	{                                                                 \
 		TH_LOG("%s at length %u", (isa)->isa, (unsigned int)(n)); \
 	}
 
-static void same_norm(const struct cpu_kernels *ref, const struct cpu_kernels *isa, uint32_t n)
+static void same_norm(const struct cpu_kernels *ref,
+		      const struct cpu_kernels *isa, uint32_t n)
 {
 	static float x[MAX_N], w[MAX_N], a[MAX_N], b[MAX_N];
 
@@ -69,7 +73,8 @@ static void same_norm(const struct cpu_kernels *ref, const struct cpu_kernels *i
 	EXPECT_SAME(a, b, n, isa);
 }
 
-static void same_gates(const struct cpu_kernels *ref, const struct cpu_kernels *isa, uint32_t n)
+static void same_gates(const struct cpu_kernels *ref,
+		       const struct cpu_kernels *isa, uint32_t n)
 {
 	static float g[MAX_N], u[MAX_N], a[MAX_N], b[MAX_N];
 
@@ -90,7 +95,8 @@ static void same_gates(const struct cpu_kernels *ref, const struct cpu_kernels *
 	EXPECT_SAME(a, b, n, isa);
 }
 
-static void same_sums(const struct cpu_kernels *ref, const struct cpu_kernels *isa, uint32_t n)
+static void same_sums(const struct cpu_kernels *ref,
+		      const struct cpu_kernels *isa, uint32_t n)
 {
 	static float x[MAX_N], a[MAX_N], b[MAX_N];
 	float sum_a, sum_b;
@@ -106,7 +112,8 @@ static void same_sums(const struct cpu_kernels *ref, const struct cpu_kernels *i
 	EXPECT_SAME(&sum_a, &sum_b, 1, isa);
 }
 
-static void same_rope(const struct cpu_kernels *ref, const struct cpu_kernels *isa, uint32_t n)
+static void same_rope(const struct cpu_kernels *ref,
+		      const struct cpu_kernels *isa, uint32_t n)
 {
 	static float head[MAX_N], a[MAX_N], b[MAX_N], cs[MAX_N];
 	uint32_t rot = n & ~1u;
@@ -147,16 +154,20 @@ TEST(rotations_give_the_same_bits)
 TEST(append_rounds_the_same)
 {
 	static const uint16_t heads = 2;
-	struct attn_layout l = { 32, 1, heads, 64, ATTN_F16, 2, 4096, 8192, 16384, 16384 };
+	struct attn_layout l = { 32, 1,	   heads, 64,	 ATTN_F16,
+				 2,  4096, 8192,  16384, 16384 };
 	static float k[128], v[128];
 	static uint8_t a[16384], b[16384];
 
 	/* Overflow, subnormals, ties, infinities. */
-	static const float odd[] = { 65504, 65519.996f, 65520, 1e-8f, 0x1p-25f, 0x1.8p-24f,
-				     -0.0f, INFINITY,	1.00048828125f, 1.00146484375f };
+	static const float odd[] = { 65504,	    65519.996f, 65520,
+				     1e-8f,	    0x1p-25f,	0x1.8p-24f,
+				     -0.0f,	    INFINITY,	1.00048828125f,
+				     1.00146484375f };
 
 	for (int i = 1; i < CPU_NR_ISAS; i++) {
-		const struct cpu_kernels *isa = cpu_kernels_get((enum cpu_isa)i);
+		const struct cpu_kernels *isa =
+			cpu_kernels_get((enum cpu_isa)i);
 
 		for (uint32_t t = 0; isa && t < 32; t++) {
 			struct append_args args = { &l, a, 0, t, k, v };
@@ -176,13 +187,15 @@ TEST(append_rounds_the_same)
 TEST(argmax_takes_the_lowest_of_equals_and_never_nan)
 {
 	for (int i = 0; i < CPU_NR_ISAS; i++) {
-		const struct cpu_kernels *isa = cpu_kernels_get((enum cpu_isa)i);
+		const struct cpu_kernels *isa =
+			cpu_kernels_get((enum cpu_isa)i);
 		float x[50];
 
 		if (!isa)
 			continue;
 		for (int j = 0; j < 50; j++)
-			x[j] = j == 21 || j == 37 || j == 49 ? 3 : (float)j / 100;
+			x[j] = j == 21 || j == 37 || j == 49 ? 3 :
+							       (float)j / 100;
 		EXPECT_EQ(21, isa->argmax(x, 50));
 		x[5] = NAN;
 		x[21] = NAN;
@@ -214,7 +227,8 @@ TEST(exp_is_within_an_ulp)
 TEST(double_functions_are_exact_to_float)
 {
 	for (double x = 1e-9; x < 1e9; x *= 1.0173)
-		EXPECT_LE(fabs(dmath_log(x) - log(x)), 4e-16 * fmax(1, fabs(log(x))));
+		EXPECT_LE(fabs(dmath_log(x) - log(x)),
+			  4e-16 * fmax(1, fabs(log(x))));
 	for (double x = -300; x < 300; x += 0.31)
 		EXPECT_LE(fabs(dmath_exp(x) / exp(x) - 1), 4e-15);
 	for (double x = 0; x < 3e6; x = x * 1.01 + 0.37) {
@@ -233,12 +247,17 @@ TEST(rope_tables_hold_cos_and_sin)
 
 	rope_inv_freq(100000, NULL, 0.125, 64, inv);
 	for (int i = 0; i < 32; i++)
-		EXPECT_LE(fabs(inv[i] / (0.125 * pow(100000, -2.0 * i / 64)) - 1), 1e-14);
+		EXPECT_LE(
+			fabs(inv[i] / (0.125 * pow(100000, -2.0 * i / 64)) - 1),
+			1e-14);
 	for (uint32_t pos = 0; pos < 100000; pos += 997) {
 		rope_cos_sin(inv, 64, pos, cs);
 		for (int i = 0; i < 32; i++) {
-			EXPECT_LE(fabs((double)cs[2 * i] - cos(pos * inv[i])), 6e-8);
-			EXPECT_LE(fabs((double)cs[2 * i + 1] - sin(pos * inv[i])), 6e-8);
+			EXPECT_LE(fabs((double)cs[2 * i] - cos(pos * inv[i])),
+				  6e-8);
+			EXPECT_LE(
+				fabs((double)cs[2 * i + 1] - sin(pos * inv[i])),
+				6e-8);
 		}
 	}
 }
@@ -254,7 +273,8 @@ TEST(gates_and_norm_are_accurate)
 	fill(w, 64, 2);
 	ref->gate(GATE_SILU, g, u, 64, h);
 	for (int i = 0; i < 64; i++)
-		EXPECT_LE(fabs((double)h[i] - (double)g[i] / (1 + exp(-(double)g[i])) *
+		EXPECT_LE(fabs((double)h[i] - (double)g[i] /
+						      (1 + exp(-(double)g[i])) *
 						      (double)u[i]),
 			  3e-6);
 	ref->gate(GATE_GELU_TANH, g, u, 64, h);
@@ -262,13 +282,16 @@ TEST(gates_and_norm_are_accurate)
 		double x = (double)g[i];
 		double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
 
-		EXPECT_LE(fabs((double)h[i] - 0.5 * x * (1 + t) * (double)u[i]), 3e-6);
+		EXPECT_LE(fabs((double)h[i] - 0.5 * x * (1 + t) * (double)u[i]),
+			  3e-6);
 	}
 	ref->rms_norm(g, w, 64, 1e-5f, false, h);
 	for (int i = 0; i < 64; i++)
 		ss += (double)g[i] * (double)g[i];
 	for (int i = 0; i < 64; i++)
-		EXPECT_LE(fabs((double)h[i] - (double)g[i] / sqrt(ss / 64 + 1e-5) * (double)w[i]),
+		EXPECT_LE(fabs((double)h[i] - (double)g[i] /
+						      sqrt(ss / 64 + 1e-5) *
+						      (double)w[i]),
 			  3e-6);
 }
 
