@@ -84,12 +84,26 @@ static void release_held(struct tarn_seq *seq)
 	seq->held = NULL;
 }
 
+/* Whether all choices together can ever fit: else waiting for others is of no use. */
+static int check_choices(const struct tarn_engine *e,
+			 const struct tarn_seq_params *p)
+{
+	uint64_t per_token = e->info.kv_bytes_per_token;
+	uint32_t tile = kv_cache_layout(e->kv, 0)->tile_tokens;
+	uint64_t own = ((uint64_t)p->max_new_tokens + tile) * per_token;
+	uint64_t all = p->nr_prompt * per_token + own * p->nr_choices;
+
+	/* Windowed streams may need less: only the certain case is refused here. */
+	if (e->model.nr_streams > 1 || p->nr_choices == 1)
+		return 0;
+	return all > e->info.kv_limit_bytes ? -ENOSPC : 0;
+}
+
 /*
  * Memory for the choices that will be forked off: held by empty sequences, each given up just
  * before its fork takes the same memory.
  */
-static int hold_choices(struct tarn_seq *seq, const struct tarn_seq_params *p,
-			const struct kvpool_key *salt)
+static int hold_choices(struct tarn_seq *seq, const struct tarn_seq_params *p)
 {
 	/* What a choice adds to the shared prompt: its own tokens and the tile it starts in. */
 	uint32_t tile = kv_cache_layout(seq->engine->kv, 0)->tile_tokens;
@@ -105,7 +119,7 @@ static int hold_choices(struct tarn_seq *seq, const struct tarn_seq_params *p,
 	if (!seq->held)
 		return -ENOMEM;
 	for (uint32_t i = 1; i < p->nr_choices; i++) {
-		int rc = kv_seq_open(seq->engine->kv, NULL, 0, tokens, salt,
+		int rc = kv_seq_open(seq->engine->kv, NULL, 0, tokens, NULL,
 				     seq->uid, &seq->held[seq->nr_held],
 				     &matched, &miss);
 
@@ -151,15 +165,16 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 	seq->sampling = p->sampling;
 	seq->uid = p->principal.uid;
 	seq->no_prefix_cache = p->no_prefix_cache || e->no_prefix_cache;
-	engine_salt(e, seq->uid, &salt);
-	/* A salt of its own finds nothing and is found by nobody. */
-	if (seq->no_prefix_cache)
-		memcpy(salt.bytes, &seq, sizeof(seq));
-	rc = kv_seq_open(e->kv, seq->tokens, seq->nr_tokens,
-			 p->nr_prompt + p->max_new_tokens, &salt, seq->uid,
-			 &seq->kv, &seq->nr_cached, &miss);
+	rc = engine_salt(e, seq->uid, &salt);
 	if (!rc)
-		rc = hold_choices(seq, p, &salt);
+		rc = check_choices(e, p);
+	if (!rc)
+		rc = kv_seq_open(e->kv, seq->tokens, seq->nr_tokens,
+				 p->nr_prompt + p->max_new_tokens,
+				 seq->no_prefix_cache ? NULL : &salt, seq->uid,
+				 &seq->kv, &seq->nr_cached, &miss);
+	if (!rc)
+		rc = hold_choices(seq, p);
 	if (rc) {
 		if (rc == -ENOSPC)
 			snprintf(

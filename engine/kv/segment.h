@@ -113,7 +113,8 @@ void kv_cache_stat(struct kv_cache *cache, struct kv_cache_stat *out_stat);
  *	one is left to compute logits from.
  * @reserve_tokens: length the sequence may reach: memory for it is kept until the
  *	sequence ends (cached segments are evicted for it, least recently used first).
- * @salt: separates those who may not see each other's prefixes (hash of secret and uid).
+ * @salt: separates those who may not see each other's prefixes (hash of secret and uid); NULL: the
+ *	sequence neither looks for a prefix nor leaves one behind.
  * @owner: uid the memory is charged to.
  * @out_seq: [out]; @out_matched: [out] tokens found, already in the sequence;
  * @out_miss: [out] why not more.

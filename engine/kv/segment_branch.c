@@ -157,7 +157,7 @@ static int seal_leaf(struct kv_seq *seq)
 	kv_segment_seal(old);
 	push_view(seq, old);
 	kv_segment_unhold(old);
-	if (cache->options.prefix_cache)
+	if (seq->keeps_prefix)
 		seq->indexed_len = seq->len;
 	return 0;
 }
@@ -168,9 +168,8 @@ int kv_seq_seal(struct kv_seq *seq)
 	int err = 0;
 
 	/* The dense layout has chains of one segment: it is offered when the sequence ends. */
-	if (cache->options.prefix_cache &&
-	    cache->options.layout == KV_LAYOUT_TILE && seq->leaf->nr_tokens &&
-	    seq->len > seq->indexed_len)
+	if (seq->keeps_prefix && cache->options.layout == KV_LAYOUT_TILE &&
+	    seq->leaf->nr_tokens && seq->len > seq->indexed_len)
 		err = seal_leaf(seq);
 	kv_stat_publish(cache);
 	return err;
@@ -213,6 +212,7 @@ static int fork_seq(struct kv_seq *seq, uint32_t reserve,
 	share_views(seq, child);
 	child->len = seq->len;
 	child->indexed_len = seq->indexed_len;
+	child->keeps_prefix = seq->keeps_prefix;
 	kv_seq_account(child);
 	PROBE_SEGMENT_FORK(seq->leaf->id, child->leaf->id, seq->len);
 	*out_seq = child;

@@ -188,13 +188,15 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 	struct prefix_match match;
 	struct kvpool_key root;
 	uint32_t reserve = reserve_tokens > nr ? reserve_tokens : nr;
-	uint32_t usable = nr && cache->options.prefix_cache ? nr - 1 : 0;
+	bool keeps_prefix = cache->options.prefix_cache && salt;
+	uint32_t usable = nr && keeps_prefix ? nr - 1 : 0;
 	int err = kv_check_size(cache, reserve);
 
 	if (err)
 		return err;
-	prefix_hash(&cache->index, &cache->options.root, salt->bytes,
-		    sizeof(salt->bytes), &root);
+	prefix_hash(&cache->index, &cache->options.root,
+		    salt ? salt->bytes : NULL, salt ? sizeof(salt->bytes) : 0,
+		    &root);
 	uint32_t nr_usable = usable;
 
 	do {
@@ -213,7 +215,8 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 			break;
 	} while (true);
 	if (!err) {
-		if (!cache->options.prefix_cache)
+		(*out_seq)->keeps_prefix = keeps_prefix;
+		if (!keeps_prefix)
 			match.miss = KV_MISS_OFF;
 		else if (nr_usable < usable)
 			match.miss = KV_MISS_EVICTED;
@@ -233,7 +236,7 @@ void kv_seq_close(struct kv_seq *seq)
 	struct kv_cache *cache = seq->cache;
 	struct kv_segment *leaf = seq->leaf;
 
-	if (cache->options.prefix_cache && leaf->nr_tokens &&
+	if (seq->keeps_prefix && leaf->nr_tokens &&
 	    seq->len > seq->indexed_len) {
 		kv_seq_advance_window(seq);
 		for (uint32_t s = 0; s < cache->nr_streams; s++)

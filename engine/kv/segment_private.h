@@ -95,6 +95,7 @@ struct kv_seq {
 	uint32_t reserve_tokens;
 	uint32_t indexed_len; /* tokens [0, indexed_len) are in the prefix index */
 	uid_t owner;
+	bool keeps_prefix; /* what it computes is offered to the prefix index */
 	/* As counted in the cache. */
 	uint64_t leaf_bytes, promised_bytes, ahead_bytes;
 	TAILQ_ENTRY(kv_seq) link;

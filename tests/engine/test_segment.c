@@ -279,6 +279,26 @@ TEST_F(segment, lengths_are_bounded)
 
 /* ---- prefixes ---- */
 
+TEST_F(segment, without_a_salt_nothing_is_found_and_nothing_left)
+{
+	struct kv_seq *seq = open_ok(self, 3 * T, 4 * T);
+
+	grow_ok(self, seq, 3 * T, T);
+	kv_seq_close(seq);
+	uint64_t cached = cache_stat(self).nr_cached_segments;
+
+	self->matched = UINT32_MAX;
+	ASSERT_EQ(0, kv_seq_open(self->cache, self->tokens, 3 * T, 4 * T, NULL,
+				 1000, &seq, &self->matched, &self->miss));
+	EXPECT_EQ(0, self->matched);
+	EXPECT_EQ(KV_MISS_OFF, self->miss);
+	grow_ok(self, seq, 3 * T, T);
+	EXPECT_EQ(0, kv_seq_seal(seq));
+	kv_seq_close(seq);
+	EXPECT_EQ(cached, cache_stat(self).nr_cached_segments);
+	EXPECT_EQ(0, cache_stat(self).used_bytes);
+}
+
 TEST_F(segment, finds_prefixes_of_every_length_around_tiles)
 {
 	static const uint32_t lens[] = { 1,  15,  16,  17,  31, 32,
