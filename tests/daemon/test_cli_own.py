@@ -217,6 +217,10 @@ class OnTerminal(OwnTest):
         terminal.type("\x03")
         terminal.wait_for(r"\(stopped\)\r\n")
         terminal.wait_for(">>> ")
+        # The key reached the whole foreground group: the daemon must not have been in it.
+        terminal.type("What is 2+2?\n")
+        terminal.wait_for(r"\r\n")
+        self.assertNotIn("tarn:", terminal.wait_for(">>> "))
         self.assertEqual(len(tarnds_in(self.folder)), 1)
         terminal.type("/clear\n")
         terminal.wait_for("forgotten")
