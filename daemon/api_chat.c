@@ -213,13 +213,26 @@ static bool read_chat_logprobs(const json_t *body,
 	return true;
 }
 
+static bool refuse_other_modalities(const json_t *body, struct api_error *error)
+{
+	const json_t *field = api_get(body, "modalities");
+	const char *only = json_string_value(json_array_get(field, 0));
+
+	if (!field ||
+	    (json_array_size(field) == 1 && only && strcmp(only, "text") == 0))
+		return true;
+	return api_fail(error, 400, "modalities", "unsupported",
+			"modalities other than [\"text\"] is not supported");
+}
+
 bool api_read_chat(const struct api_context *context, const json_t *body,
 		   struct request *request, struct api_error *error)
 {
 	struct request_params *params = &request->params;
 	int64_t max_tokens;
 
-	if (!api_read_params(context, body, own_names, params, error))
+	if (!api_read_params(context, body, own_names, params, error) ||
+	    !refuse_other_modalities(body, error))
 		return false;
 	/* The newer name of max_tokens; where both are given it counts. */
 	max_tokens = params->max_tokens;

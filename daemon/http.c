@@ -6,6 +6,7 @@
 #include "daemon/http.h"
 
 #include <errno.h>
+#include <event2/http_struct.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,9 @@ void http_stream_begin(struct http_call *call, const char *content_type)
 {
 	add_common_headers(call, content_type);
 	add_header(call, "Cache-Control", "no-cache");
+	/* Without chunks the end of the connection is the end of the stream. */
+	if (call->evreq->major == 1 && call->evreq->minor == 0)
+		add_header(call, "Connection", "close");
 	evhttp_send_reply_start(call->evreq, 200, api_status_text(200));
 }
 

@@ -302,9 +302,10 @@ static void double_sample(struct tarn_seq *seq, struct tarn_result *result)
 	result->is_end = result->token == DOUBLE_END;
 	result->logprob = -0.5f;
 	result->nr_top = seq->params.sampling.nr_logprobs;
-	for (uint32_t i = 0; i < result->nr_top; i++)
-		result->top[i] = (struct tarn_logprob){ (int32_t)i + 'a',
-							-1.0f - (float)i };
+	for (uint32_t i = 0; i < result->nr_top; i++) {
+		result->top[i].id = (result->token + (int32_t)i + 1) % 256;
+		result->top[i].logprob = -1.0f - (float)i;
+	}
 	seq->len++;
 }
 

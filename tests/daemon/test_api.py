@@ -72,6 +72,20 @@ class AboutTheModel(DaemonTest):
         self.assertEqual(3, replies.count(b'"text_completion"'))
 
 
+    def test_http_1_0_gets_a_stream_that_ends_with_the_connection(self):
+        body = json.dumps({"prompt": PROMPT, "max_tokens": 3, "stream": True}).encode()
+        for more in (b"", b"Connection: keep-alive\r\n"):
+            sock = self.daemon.raw()
+            sock.sendall(b"POST /v1/completions HTTP/1.0\r\n%sContent-Length: %d\r\n\r\n%s" %
+                         (more, len(body), body))
+            reply = b""
+            while piece := sock.recv(65536):
+                reply += piece
+            sock.close()
+            self.assertNotIn(b"chunked", reply)
+            self.assertTrue(reply.endswith(b"data: [DONE]\n\n"))
+
+
 class Text(DaemonTest):
     def test_tokenize_and_back(self):
         text = "Hello, wörld! 你好 🙂 \u200d\n\n  x"

@@ -405,6 +405,16 @@ TEST_F(api, broken_messages_name_their_place)
 		400, "messages", "roles must alternate");
 }
 
+TEST_F(api, chat_speaks_text_only)
+{
+	chat_ok(self,
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+		"\"modalities\": [\"text\"]}");
+	chat_err("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+		 "\"modalities\": [\"text\", \"audio\"]}",
+		 400, "modalities", "not supported");
+}
+
 TEST_F(api, chat_logprobs_are_a_flag_and_a_number)
 {
 	chat_ok(self,

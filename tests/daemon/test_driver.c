@@ -286,7 +286,7 @@ TEST_F(driver, more_than_all_memory_is_refused)
 TEST_F(driver, a_failing_sequence_harms_nobody_else)
 {
 	struct request *requests[3] = { make(self, "good", 30),
-					make(self, "Poisoned", 30),
+					make(self, "P", 30),
 					make(self, "good", 30) };
 	static struct outcome outcomes[3];
 
@@ -400,7 +400,8 @@ TEST_F(driver, streamed_tokens_come_one_by_one_with_their_alternatives)
 			ASSERT_EQ(1, reply->nr_tokens);
 			EXPECT_EQ("The"[nr_deltas], reply -> tokens[0].id);
 			ASSERT_EQ(2, reply->tokens[0].nr_top);
-			EXPECT_EQ('b', reply->tokens[0].top[1].id);
+			EXPECT_EQ("The"[nr_deltas] + 2,
+				  reply->tokens[0].top[1].id);
 			nr_deltas++;
 		}
 		reply_destroy(reply);
@@ -408,6 +409,34 @@ TEST_F(driver, streamed_tokens_come_one_by_one_with_their_alternatives)
 			break;
 	}
 	EXPECT_EQ(3, nr_deltas);
+	request_put(request);
+}
+
+TEST_F(driver, whole_answers_keep_each_tokens_alternatives)
+{
+	struct request *request = make(self, "hello", 9);
+	uint32_t nr_tokens = 0;
+
+	request->params.sampling.logprobs = true;
+	request->params.sampling.nr_logprobs = 3;
+	submit(self, request);
+	for (;;) {
+		struct reply *reply = next_reply(self);
+		enum reply_kind kind = reply->kind;
+
+		for (uint32_t i = 0; i < reply->nr_tokens; i++) {
+			const struct reply_token *token = &reply->tokens[i];
+
+			ASSERT_EQ(3, token->nr_top);
+			EXPECT_EQ(token->id + 1, token->top[0].id);
+			EXPECT_EQ(token->id + 3, token->top[2].id);
+			nr_tokens++;
+		}
+		reply_destroy(reply);
+		if (kind == REPLY_END)
+			break;
+	}
+	EXPECT_EQ(9, nr_tokens);
 	request_put(request);
 }
 
