@@ -6,7 +6,6 @@
 #include "daemon/http.h"
 
 #include <errno.h>
-#include <event2/http_struct.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
