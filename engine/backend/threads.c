@@ -31,6 +31,7 @@ struct threads {
 	pthread_t workers[THREADS_MAX]; /* [1, nr) */
 	pthread_t pinned_caller;
 	_Bool has_pinned_caller;
+	cpu_set_t caller_cpus; /* what it might use before */
 	void (*fn)(void *arg, uint32_t thread);
 	void *arg;
 	/* Each on a line of its own: all threads hammer on them. */
@@ -171,6 +172,9 @@ void threads_run(struct threads *threads,
 {
 	if (!threads->has_pinned_caller ||
 	    !pthread_equal(threads->pinned_caller, pthread_self())) {
+		CPU_ZERO(&threads->caller_cpus);
+		(void)sched_getaffinity(0, sizeof(threads->caller_cpus),
+					&threads->caller_cpus);
 		pin_self(threads->cpus[0]);
 		threads->pinned_caller = pthread_self();
 		threads->has_pinned_caller = 1;
@@ -215,10 +219,20 @@ int threads_create(uint32_t nr, struct threads **out_threads)
 	return 0;
 }
 
+/* The next pool of this thread, and its children, are to find every CPU. */
+static void unpin_caller(struct threads *threads)
+{
+	if (threads->has_pinned_caller && threads->cpus[0] >= 0 &&
+	    pthread_equal(threads->pinned_caller, pthread_self()))
+		(void)sched_setaffinity(0, sizeof(threads->caller_cpus),
+					&threads->caller_cpus);
+}
+
 void threads_destroy(struct threads *threads)
 {
 	if (!threads)
 		return;
+	unpin_caller(threads);
 	threads->stop = 1;
 	if (threads->nr > 1)
 		start_run(threads);

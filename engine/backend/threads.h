@@ -23,8 +23,8 @@ uint32_t threads_nr_cpus(void);
  * threads_create - start @nr - 1 workers
  *
  * Worker i is pinned to the i-th CPU the process may use, in order of NUMA nodes, when there are
- * enough; the caller is pinned to the first at its first run. Return: 0, -EINVAL (0 or more than
- * THREADS_MAX), -EAGAIN, -ENOMEM.
+ * enough; the caller is pinned to the first at its first run, and let go when it destroys the pool.
+ * Return: 0, -EINVAL (0 or more than THREADS_MAX), -EAGAIN, -ENOMEM.
  */
 int threads_create(uint32_t nr, struct threads **out_threads);
 void threads_destroy(struct threads *threads); /* NULL is fine */
