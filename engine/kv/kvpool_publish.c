@@ -192,33 +192,37 @@ static int alloc_entries(size_t nr, struct kvpool_key_entry **out_list)
 }
 
 /*
- * Write-seal the whole memory; mem->lock held. Spare pages go first: they could never be given
- * back or used again. Where that fails they count as resident from here on.
+ * Write-seal the whole memory; mem->lock held. Whoever gets its descriptor can read all of it, so
+ * pages that are not sealed go first, spare ones and committed ones behind the seal: recycled
+ * pages hold other people's KV. Where one cannot be punched out nothing is published.
  */
 static int protect(struct kvpool_mem *mem)
 {
-	uint64_t end = mem->class_bytes / KVPOOL_PAGE_BYTES;
-	uint64_t page = 0, len, nr_punched = 0, nr_kept = 0;
+	uint64_t end = mem->class_bytes / KVPOOL_PAGE_BYTES, page = 0, len;
+	uint64_t keep =
+		(mem->sealed_n + KVPOOL_PAGE_BYTES - 1) / KVPOOL_PAGE_BYTES;
+	uint64_t nr_dropped = kvpool_map_count(mem->committed, keep, end);
+	uint64_t nr_punched = 0;
+	int err = 0;
 
 	if (mem->is_protected)
 		return 0;
-	for (; (len = kvpool_map_run(mem->present, mem->committed, &page, end));
-	     page += len) {
-		if (mem->pool->ops->punch(mem, page * KVPOOL_PAGE_BYTES,
-					  len * KVPOOL_PAGE_BYTES))
-			continue;
-		kvpool_map_set(mem->present, page, page + len, false);
-		nr_punched += len;
+	kvpool_map_set(mem->committed, keep, end, false);
+	while (!err && (len = kvpool_map_run(mem->present, mem->committed,
+					     &page, end))) {
+		err = mem->pool->ops->punch(mem, page * KVPOOL_PAGE_BYTES,
+					    len * KVPOOL_PAGE_BYTES);
+		if (!err) {
+			kvpool_map_set(mem->present, page, page + len, false);
+			nr_punched += len;
+		}
+		page += len;
 	}
-	int err = mem->pool->ops->protect(mem);
-
-	if (!err) {
-		mem->is_protected = true;
-		nr_kept = mem->nr_present - mem->nr_committed - nr_punched;
-		kvpool_map_copy(mem->committed, mem->present, end);
-	}
+	if (!err)
+		err = mem->pool->ops->protect(mem);
+	mem->is_protected = !err;
 	pthread_mutex_lock(&mem->pool->lock);
-	kvpool_account_locked(mem, (int64_t)nr_kept, -(int64_t)nr_punched);
+	kvpool_account_locked(mem, -(int64_t)nr_dropped, -(int64_t)nr_punched);
 	pthread_mutex_unlock(&mem->pool->lock);
 	return err;
 }

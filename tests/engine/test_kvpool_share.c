@@ -211,6 +211,29 @@ TEST_F(kvpool, another_process_maps_what_it_is_sent)
 	close(socks[1]);
 }
 
+/* Pages of others, recycled, and what was never sealed: none of it leaves with the descriptor. */
+TEST_F(kvpool, an_exported_descriptor_shows_sealed_pages_alone)
+{
+	struct kvpool_mark mark = { key_of(1), 2 * PAGE };
+	uint8_t byte = 0xcc;
+
+	ASSERT_EQ(0, commit(self->buf, 0, 6));
+	memset(kvpool_buf_addr(self->buf), 0x5a, 6 * PAGE);
+	ASSERT_EQ(0, kvpool_buf_seal(self->buf, 2 * PAGE));
+	ASSERT_EQ(0, kvpool_buf_publish(self->buf, &mark, 1));
+	EXPECT_EQ(2 * PAGE, stat_of(self->pool).resident_bytes);
+	int fd = kvpool_buf_export(self->buf);
+
+	ASSERT_TRUE(fd >= 0);
+	EXPECT_EQ(1, pread(fd, &byte, 1, 2 * PAGE - 1));
+	EXPECT_EQ(0x5a, byte);
+	for (int page = 2; page < 6; page++) {
+		EXPECT_EQ(1, pread(fd, &byte, 1, page * PAGE));
+		EXPECT_EQ(0, byte);
+	}
+	close(fd);
+}
+
 static int memfd_with(int seals)
 {
 	int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
