@@ -354,8 +354,10 @@ int tarn_engine_create(const struct tarn_engine_options *o,
 	if (errlen)
 		err[0] = '\0';
 	rc = report(o, "opening the file", 0);
-	if (rc)
+	if (rc) {
+		snprintf(err, errlen, "%s", strerror(-rc));
 		return rc;
+	}
 	rc = gguf_open(o->model_path, 0, &gguf, err, errlen);
 	if (rc)
 		return rc;
@@ -379,7 +381,8 @@ int tarn_engine_create(const struct tarn_engine_options *o,
 	if (!rc)
 		rc = report(o, "ready", 1);
 	if (rc) {
-		if (errlen && !err[0])
+		/* A warning so far is not why. */
+		if (errlen && (!err[0] || rc == -ECANCELED))
 			snprintf(err, errlen, "%s", strerror(-rc));
 		tarn_engine_destroy(e);
 		return rc;

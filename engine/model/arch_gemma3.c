@@ -46,6 +46,11 @@ static int describe(const struct gguf *gguf, struct model_config *c, char *err,
 				   &base, err, errlen);
 	if (rc)
 		return rc;
+	if (c->logit_softcap < 0) {
+		snprintf(err, errlen,
+			 "gemma3.final_logit_softcapping is negative");
+		return -EINVAL;
+	}
 	if (!c->window_tokens) {
 		snprintf(err, errlen, "gemma3.attention.sliding_window is 0");
 		return -EINVAL;

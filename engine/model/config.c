@@ -135,7 +135,7 @@ static int read_shape(const struct gguf *gguf, struct model_config *c,
 		return rc;
 	if (!c->n_q_heads || c->n_q_heads > MODEL_MAX_HEADS) {
 		snprintf(err, errlen,
-			 "attention.head_count is %u, want 1 to %u",
+			 "%s.attention.head_count is %u, want 1 to %u", c->arch,
 			 c->n_q_heads, MODEL_MAX_HEADS);
 		return -EINVAL;
 	}
@@ -230,12 +230,16 @@ static int read_rope(const struct gguf *gguf, struct model_config *c, char *err,
 		rc = full_key(gguf, "rope.scaling.type", key, err, errlen);
 	if (rc)
 		return rc;
-	if (!gguf_get_str(gguf, key, &type, err, errlen)) {
+	if (gguf_has(gguf, key)) {
+		rc = gguf_get_str(gguf, key, &type, err, errlen);
+		if (rc)
+			return rc;
 		if (type.len == 4 && !memcmp(type.data, "none", 4)) {
 			factor = 1;
 		} else if (type.len != 6 || memcmp(type.data, "linear", 6)) {
 			snprintf(err, errlen, "%s \"%.*s\" is not supported",
-				 key, (int)type.len, type.data);
+				 key, (int)(type.len < 64 ? type.len : 64),
+				 type.data);
 			return -ENOTSUP;
 		}
 	}
@@ -278,9 +282,19 @@ int model_config_read(const struct gguf *gguf, struct model_config *c,
 		return check_shape(c, err, errlen);
 	if (rc)
 		return rc;
+	if (c->norm_eps < 0) {
+		snprintf(err, errlen,
+			 "%s.attention.layer_norm_rms_epsilon is negative",
+			 c->arch);
+		return -EINVAL;
+	}
 	c->attn_scale = 1.0f / sqrtf((float)c->head_dim);
 	rc = read_rope(gguf, c, err, errlen);
 	if (!rc)
 		rc = arch->describe(gguf, c, err, errlen);
-	return rc ? rc : check_shape(c, err, errlen);
+	if (!rc)
+		rc = check_shape(c, err, errlen);
+	if (!rc && errlen)
+		err[0] = '\0'; /* of keys that need not be there */
+	return rc;
 }

@@ -4,6 +4,7 @@
  * streams. Driver thread, once a model.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ struct declare {
 	struct backend *backend;
 	struct model *model;
 	uint64_t bytes_by_type[64];
+	bool *is_used; /* [tensors of the file] */
 	char *err;
 	size_t errlen;
 };
@@ -48,12 +50,15 @@ static int find(struct declare *d, const char *name, enum presence presence,
 	if (t->dims[0] != nr_cols || t->dims[1] != (nr_rows ? nr_rows : 1) ||
 	    t->dims[2] != 1 || t->dims[3] != 1) {
 		snprintf(d->err, d->errlen,
-			 "tensor %s is [%llu, %llu], want [%u, %u]", name,
-			 (unsigned long long)t->dims[0],
-			 (unsigned long long)t->dims[1], nr_cols,
+			 "tensor %s is [%llu, %llu, %llu, %llu], want [%u, %u]",
+			 name, (unsigned long long)t->dims[0],
+			 (unsigned long long)t->dims[1],
+			 (unsigned long long)t->dims[2],
+			 (unsigned long long)t->dims[3], nr_cols,
 			 nr_rows ? nr_rows : 1);
 		return -EINVAL;
 	}
+	d->is_used[t - gguf_tensor_at(d->gguf, 0)] = true;
 	*out = t;
 	return 0;
 }
@@ -182,11 +187,13 @@ static int declare_rope_factors(struct declare *d)
 		return -ENOMEM;
 	memcpy(d->model->rope_factors, t->data, n * sizeof(float));
 	for (uint32_t i = 0; i < n; i++) {
-		if (d->model->rope_factors[i] > 0)
+		if (d->model->rope_factors[i] > 0 &&
+		    isfinite(d->model->rope_factors[i]))
 			continue;
-		snprintf(d->err, d->errlen,
-			 "tensor rope_freqs.weight: factor %u is not positive",
-			 i);
+		snprintf(
+			d->err, d->errlen,
+			"tensor rope_freqs.weight: factor %u is no positive number",
+			i);
 		return -EINVAL;
 	}
 	return 0;
@@ -220,10 +227,30 @@ static int declare_vocabulary(struct declare *d)
 	return rc;
 }
 
+/* A tensor that no layer reads (a bias, an expert) would make the answers wrong in silence. */
+static int refuse_unused(const struct declare *d)
+{
+	for (size_t i = 0; i < gguf_nr_tensors(d->gguf); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(d->gguf, i);
+
+		if (d->is_used[i])
+			continue;
+		snprintf(d->err, d->errlen,
+			 "tensor %.*s: architecture %s knows no such tensor",
+			 (int)t->name.len, t->name.data, d->model->config.arch);
+		return -ENOTSUP;
+	}
+	return 0;
+}
+
 int model_declare(const struct gguf *gguf, struct backend *backend,
 		  struct model *m, char *err, size_t errlen)
 {
-	struct declare d = { gguf, backend, m, { 0 }, err, errlen };
+	struct declare d = { .gguf = gguf,
+			     .backend = backend,
+			     .model = m,
+			     .err = err,
+			     .errlen = errlen };
 	uint32_t widest = 0;
 	int rc;
 
@@ -232,14 +259,19 @@ int model_declare(const struct gguf *gguf, struct backend *backend,
 	if (rc)
 		return rc;
 	m->layers = calloc(m->config.nr_layers, sizeof(*m->layers));
-	if (!m->layers)
-		return -ENOMEM;
+	d.is_used = calloc(gguf_nr_tensors(gguf) + 1, sizeof(*d.is_used));
+	if (!m->layers || !d.is_used)
+		rc = -ENOMEM;
 	declare_streams(m);
-	rc = declare_vocabulary(&d);
+	if (!rc)
+		rc = declare_vocabulary(&d);
 	for (uint32_t i = 0; i < m->config.nr_layers && !rc; i++)
 		rc = declare_layer(&d, i);
 	if (!rc)
 		rc = declare_rope_factors(&d);
+	if (!rc)
+		rc = refuse_unused(&d);
+	free(d.is_used);
 	for (uint32_t i = 1; i < 64; i++)
 		if (d.bytes_by_type[i] > d.bytes_by_type[widest])
 			widest = i;
