@@ -7,7 +7,7 @@
  * Usage: bench_engine [--model FILE] [--threads N] [--long TOKENS] [--precise] [--cpu-time]
  *                     [--only-prefill]
  * The model defaults to $TARN_TEST_MODEL. Medians are printed. --cpu-time, with one thread, counts
- * CPU time instead of wall time: what a busy machine leaves comparable.
+ * CPU time instead of wall time, the peaks' too: what a busy machine leaves comparable.
  */
 #include <getopt.h>
 
@@ -28,25 +28,10 @@ static struct tarn_engine *engine;
 static double peak_gops, read_near, read_far;
 static bool use_cpu_time, only_prefill;
 
-static double clock_s(void)
+static double now_s(void)
 {
-	struct timespec t;
-
-	clock_gettime(use_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
-		      &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double median(double *v, int n)
-{
-	for (int i = 1; i < n; i++)
-		for (int j = i; j > 0 && v[j] < v[j - 1]; j--) {
-			double t = v[j];
-
-			v[j] = v[j - 1];
-			v[j - 1] = t;
-		}
-	return v[n / 2];
+	return clock_s(use_cpu_time ? CLOCK_PROCESS_CPUTIME_ID :
+				      CLOCK_MONOTONIC);
 }
 
 static uint64_t rss_bytes(void)
@@ -116,13 +101,13 @@ static struct tarn_seq *open_seq(uint32_t nr_prompt, uint32_t max_new,
 static double step(struct tarn_work *work, uint32_t nr)
 {
 	static struct tarn_result results[NR_TOGETHER];
-	double t = clock_s();
+	double t = now_s();
 
 	if (tarn_step(engine, work, nr, results)) {
 		fprintf(stderr, "bench_engine: a step failed\n");
 		exit(1);
 	}
-	return clock_s() - t;
+	return now_s() - t;
 }
 
 static double prefill(struct tarn_seq *seq)
@@ -153,7 +138,7 @@ static void bench_prefill(void)
 		times[i] = prefill(seq);
 		tarn_seq_destroy(seq);
 	}
-	t = median(times, NR_PREFILLS);
+	t = quantile(times, NR_PREFILLS, 0.5);
 	printf("prefill %d tokens      %8.1f tok/s   %7.1f ms   "
 	       "linear layers alone %5.1f %% of the VNNI peak\n",
 	       PREFILL_TOKENS, PREFILL_TOKENS / t, t * 1e3,
@@ -183,7 +168,7 @@ static void bench_decode(uint32_t context, int nr_steps, const char *what)
 		       context, context / t, t * 1e3);
 	for (int i = 0; i < nr_steps; i++)
 		times[i] = step(&work, 1);
-	print_decode(what, median(times, nr_steps), 1,
+	print_decode(what, quantile(times, nr_steps, 0.5), 1,
 		     context + (uint32_t)nr_steps / 2);
 	tarn_seq_destroy(seq);
 }
@@ -203,7 +188,7 @@ static void bench_together(void)
 	}
 	for (int i = 0; i < NR_DECODES; i++)
 		times[i] = step(work, NR_TOGETHER);
-	print_decode("16 sequences together", median(times, NR_DECODES),
+	print_decode("16 sequences together", quantile(times, NR_DECODES, 0.5),
 		     NR_TOGETHER, 200);
 	tarn_engine_stat(engine, &stat);
 	for (uint32_t i = 0; i < NR_TOGETHER; i++)
@@ -223,16 +208,10 @@ static void bench_together(void)
 
 static void print_machine(int nr_threads)
 {
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	char line[256];
+	char model[256];
 
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "model name", 10)) {
-			printf("CPU %s", strchr(line, ':') + 2);
-			break;
-		}
-	if (f)
-		fclose(f);
+	cpu_model(model, sizeof(model));
+	printf("CPU %s\n", model);
 	printf("%d threads, %s\n", nr_threads, engine->info.device);
 }
 
@@ -240,12 +219,15 @@ static void measure_peaks(int nr_threads)
 {
 	size_t near_bytes = engine->info.weight_bytes & ~(size_t)4095;
 	uint8_t *p = map_bytes(FAR_BYTES);
+	clockid_t clock = use_cpu_time ? CLOCK_THREAD_CPUTIME_ID :
+					 CLOCK_MONOTONIC;
 
 	memset(p, 1, FAR_BYTES);
 	peak_gops = peak_ops(nr_threads,
-			     strstr(engine->info.device, "avx512") != NULL);
-	read_near = read_rate(p, near_bytes, nr_threads);
-	read_far = read_rate(p, FAR_BYTES, nr_threads);
+			     strstr(engine->info.device, "avx512") != NULL,
+			     clock);
+	read_near = read_rate(p, near_bytes, nr_threads, clock);
+	read_far = read_rate(p, FAR_BYTES, nr_threads, clock);
 	munmap(p, FAR_BYTES);
 	printf("peaks in this run: %.0f GOP/s (8 bit), read %.1f GB/s (%zu MB), "
 	       "%.1f GB/s (%d MB)\n",
@@ -306,12 +288,12 @@ int main(int argc, char **argv)
 	double t;
 
 	parse(argc, argv, &o, &long_context);
-	t = now_s();
+	t = clock_s(CLOCK_MONOTONIC);
 	if (tarn_engine_create(&o, &engine, err, sizeof(err))) {
 		fprintf(stderr, "bench_engine: %s\n", err);
 		return 1;
 	}
-	t = now_s() - t;
+	t = clock_s(CLOCK_MONOTONIC) - t;
 	print_machine((int)engine->info.nr_threads);
 	printf("%s, %s: ready in %.0f ms, resident %.1f MiB (packed weights %.1f)\n",
 	       engine->info.model_name, engine->info.quant, t * 1e3,

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/kv/plan.h"
+#include "tests/bench/times.h"
 
 enum { MAX_TOKENS = 40960, NR_DECODES = 16 };
 
@@ -21,23 +21,7 @@ static const struct kvpool_key salt;
 
 static double now_us(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double quantile(double *values, size_t nr, double q)
-{
-	qsort(values, nr, sizeof(*values), compare);
-	return values[(size_t)((double)(nr - 1) * q)];
+	return clock_s(CLOCK_MONOTONIC) * 1e6;
 }
 
 static void must(int err, const char *what)

@@ -11,20 +11,9 @@
  * rotate through a buffer of the model's size, as in decoding.
  */
 #include <getopt.h>
-#include <immintrin.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include "kernels/cpu/kernels_cpu.h"
-
-enum {
-	MAX_THREADS = 64,
-	NR_PASSES = 9,
-};
+#include "tests/bench/peaks.h"
 
 static struct {
 	const struct cpu_kernels *kernels;
@@ -44,188 +33,6 @@ static const struct {
 	{ "Q5_K", PACK_Q5_K }, { "Q6_K", PACK_Q6_K }, { "F16", PACK_F16 },
 	{ "BF16", PACK_BF16 }, { "F32", PACK_F32 },
 };
-
-static double cpu_time_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *map_bytes(size_t bytes)
-{
-	size_t huge = 2 << 20;
-	void *p = mmap(NULL, (bytes + huge) & ~(huge - 1),
-		       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		       0);
-
-	if (p == MAP_FAILED) {
-		perror("mmap");
-		exit(1);
-	}
-	madvise(p, bytes, MADV_HUGEPAGE);
-	return p;
-}
-
-/* ---- running on N threads -------------------------------------------------- */
-
-typedef void (*work_fn)(void *ctx, int thread, int nr_threads);
-
-struct crew {
-	pthread_barrier_t barrier;
-	work_fn fn;
-	void *ctx;
-	int nr_threads;
-};
-
-struct member {
-	struct crew *crew;
-	int index;
-	double times[NR_PASSES];
-	pthread_t thread;
-};
-
-static void *member_main(void *arg)
-{
-	struct member *me = arg;
-
-	for (int pass = 0; pass < NR_PASSES; pass++) {
-		double t;
-
-		pthread_barrier_wait(&me->crew->barrier);
-		t = cpu_time_s();
-		me->crew->fn(me->crew->ctx, me->index, me->crew->nr_threads);
-		me->times[pass] = cpu_time_s() - t;
-	}
-	return NULL;
-}
-
-/* Best time of NR_PASSES passes of @fn on @nr_threads threads, seconds. */
-static double best_time(work_fn fn, void *ctx, int nr_threads)
-{
-	struct crew crew = { .fn = fn, .ctx = ctx, .nr_threads = nr_threads };
-	static struct member members[MAX_THREADS];
-	double best = 1e30;
-
-	pthread_barrier_init(&crew.barrier, NULL, (unsigned int)nr_threads);
-	for (int i = 0; i < nr_threads; i++) {
-		members[i] = (struct member){ .crew = &crew, .index = i };
-		if (pthread_create(&members[i].thread, NULL, member_main,
-				   &members[i]) != 0) {
-			perror("pthread_create");
-			exit(1);
-		}
-	}
-	for (int i = 0; i < nr_threads; i++)
-		pthread_join(members[i].thread, NULL);
-	for (int pass = 0; pass < NR_PASSES; pass++) {
-		double slowest = 0;
-
-		for (int i = 0; i < nr_threads; i++) {
-			double t = members[i].times[pass];
-
-			slowest = t > slowest ? t : slowest;
-		}
-		best = slowest < best ? slowest : best;
-	}
-	pthread_barrier_destroy(&crew.barrier);
-	return best;
-}
-
-/* ---- peaks ------------------------------------------------------------------ */
-
-enum { PEAK_LOOPS = 200000 };
-
-__attribute__((target("avx512f,avx512vnni"))) static void
-peak_vnni(void *ctx, int thread, int nr_threads)
-{
-	__m512i acc[12], a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(3);
-
-	(void)ctx, (void)thread, (void)nr_threads;
-#pragma GCC unroll 12
-	for (int i = 0; i < 12; i++)
-		acc[i] = _mm512_setzero_si512();
-	for (int n = 0; n < PEAK_LOOPS; n++) {
-#pragma GCC unroll 12
-		for (int i = 0; i < 12; i++) {
-			acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
-			__asm__ volatile("" : "+v"(acc[i]));
-		}
-	}
-}
-
-/* Without VNNI: 8-bit pairs to 16 bits, those to 32. Two instructions for 32 multiply-adds. */
-__attribute__((target("avx2"))) static void peak_avx2(void *ctx, int thread,
-						      int nr_threads)
-{
-	__m256i acc[6], a = _mm256_set1_epi8(1), b = _mm256_set1_epi8(3);
-	const __m256i ones = _mm256_set1_epi16(1);
-
-	(void)ctx, (void)thread, (void)nr_threads;
-#pragma GCC unroll 6
-	for (int i = 0; i < 6; i++)
-		acc[i] = _mm256_setzero_si256();
-	for (int n = 0; n < PEAK_LOOPS; n++) {
-#pragma GCC unroll 6
-		for (int i = 0; i < 6; i++) {
-			__m256i p = _mm256_maddubs_epi16(a, b);
-
-			__asm__ volatile("" : "+v"(p));
-			acc[i] = _mm256_add_epi32(acc[i],
-						  _mm256_madd_epi16(p, ones));
-			__asm__ volatile("" : "+v"(acc[i]));
-		}
-	}
-}
-
-/* Operations a second, a multiply-add being two. */
-static double peak_ops(int nr_threads)
-{
-	if (strcmp(opt.kernels->isa, "avx512") == 0)
-		return nr_threads * 12.0 * 128 * PEAK_LOOPS /
-		       best_time(peak_vnni, NULL, nr_threads);
-	if (__builtin_cpu_supports("avx2"))
-		return nr_threads * 6.0 * 64 * PEAK_LOOPS /
-		       best_time(peak_avx2, NULL, nr_threads);
-	return 0;
-}
-
-struct read_job {
-	const uint8_t *p;
-	size_t bytes;
-};
-
-__attribute__((target("avx2"))) static void read_all(void *ctx, int thread,
-						     int nr_threads)
-{
-	const struct read_job *job = ctx;
-	size_t part = job->bytes / (size_t)nr_threads & ~(size_t)4095;
-	const uint8_t *p = job->p + part * (size_t)thread;
-	__m256i sum[4] = { 0 };
-
-	/* Four streams: the best a thread can do. */
-	for (size_t i = 0; i < part / 4; i += 64) {
-		for (int s = 0; s < 4; s++) {
-			const uint8_t *q = p + part / 4 * (size_t)s + i;
-
-			sum[s] = _mm256_xor_si256(
-				sum[s], _mm256_load_si256((const void *)q));
-			sum[s] = _mm256_xor_si256(
-				sum[s],
-				_mm256_load_si256((const void *)(q + 32)));
-		}
-	}
-	for (int s = 0; s < 4; s++)
-		__asm__ volatile("" ::"x"(sum[s]));
-}
-
-static double read_rate(const uint8_t *p, size_t bytes, int nr_threads)
-{
-	struct read_job job = { p, bytes };
-
-	return (double)bytes / best_time(read_all, &job, nr_threads);
-}
 
 /* ---- the kernels ------------------------------------------------------------- */
 
@@ -298,7 +105,8 @@ static void bench_one(const char *name, enum pack_type type, uint32_t n,
 	for (size_t i = 0; i < (size_t)m * k; i++)
 		job.x[i] = (float)((i * 2654435761u) % 2001) * 1e-3f - 1;
 	opt.kernels->quantize(job.x, k, 0, m, &job.xq);
-	t = best_time(run_linear, &job, nr_threads) / job.nr_used;
+	t = best_time(run_linear, &job, nr_threads, CLOCK_THREAD_CPUTIME_ID) /
+	    job.nr_used;
 	printf("%-5s %5ux%-5u %4u %3d %10.2f us %7.2f GB/s %5.1f %%", name, n,
 	       k, m, nr_threads, t * 1e6, (double)job.matrix_bytes / t * 1e-9,
 	       (double)job.matrix_bytes / t / read * 100);
@@ -317,13 +125,17 @@ static void bench_threads(uint8_t *weights, int nr_threads)
 					      { 576, 1536 },
 					      { 640, 2048 } };
 	static const uint32_t batches[] = { 1, 4, 8, 16, 512 };
-	double peak = peak_ops(nr_threads);
+	double peak = peak_ops(nr_threads,
+			       strcmp(opt.kernels->isa, "avx512") == 0,
+			       CLOCK_THREAD_CPUTIME_ID);
 	double near, far;
 	uint8_t *far_buffer = map_bytes(opt.far_bytes);
 
 	memset(far_buffer, 1, opt.far_bytes);
-	near = read_rate(weights, opt.model_bytes, nr_threads);
-	far = read_rate(far_buffer, opt.far_bytes, nr_threads);
+	near = read_rate(weights, opt.model_bytes, nr_threads,
+			 CLOCK_THREAD_CPUTIME_ID);
+	far = read_rate(far_buffer, opt.far_bytes, nr_threads,
+			CLOCK_THREAD_CPUTIME_ID);
 	munmap(far_buffer, opt.far_bytes);
 	printf("# %d threads: read %.1f GB/s (%zu MB), %.1f GB/s (%zu MB); peak %.0f GOP/s\n",
 	       nr_threads, near * 1e-9, opt.model_bytes / 1000000, far * 1e-9,
@@ -351,22 +163,6 @@ static void bench_threads(uint8_t *weights, int nr_threads)
 				break;
 		}
 	}
-}
-
-static void print_cpu(void)
-{
-	char line[256];
-	FILE *f = fopen("/proc/cpuinfo", "r");
-
-	while (f && fgets(line, sizeof(line), f)) {
-		if (strncmp(line, "model name", 10) == 0) {
-			printf("# %s# kernels: %s\n", strchr(line, ':') + 2,
-			       opt.kernels->isa);
-			break;
-		}
-	}
-	if (f)
-		fclose(f);
 }
 
 static void parse(int argc, char **argv)
@@ -412,13 +208,15 @@ int main(int argc, char **argv)
 	/* Room for one matrix larger than the model. */
 	size_t weight_bytes;
 	uint8_t *weights;
+	char model[256];
 
 	parse(argc, argv);
 	weight_bytes = opt.model_bytes + (128 << 20);
 	weights = map_bytes(weight_bytes);
 	/* 0x11 in every byte: small codes, and f16 scales far from infinity. */
 	memset(weights, 0x11, weight_bytes);
-	print_cpu();
+	cpu_model(model, sizeof(model));
+	printf("# %s\n# kernels: %s\n", model, opt.kernels->isa);
 	if (opt.nr_threads) {
 		bench_threads(weights, opt.nr_threads);
 		return 0;

@@ -2,6 +2,9 @@
 /*
  * What a machine can do at most, measured in the run that quotes it: 8-bit
  * multiply-adds and reading, on N threads. For benchmarks; all static.
+ *
+ * @clock is CLOCK_MONOTONIC, or CLOCK_THREAD_CPUTIME_ID: then other programs'
+ * turns on the cores do not count.
  */
 #ifndef TARN_TESTS_BENCH_PEAKS_H
 #define TARN_TESTS_BENCH_PEAKS_H
@@ -14,19 +17,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+
+#include "tests/bench/times.h"
 
 enum {
 	MAX_THREADS = 64,
 	NR_PASSES = 30,
 };
 
-static inline double now_s(void)
+/* "model name" of the machine's first CPU, or "unknown CPU". */
+static inline void cpu_model(char *out, size_t len)
 {
-	struct timespec t;
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	char line[256], *name;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+	snprintf(out, len, "unknown CPU");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (strncmp(line, "model name", 10) != 0)
+			continue;
+		name = strchr(line, ':');
+		if (name)
+			snprintf(out, len, "%.*s",
+				 (int)strcspn(name + 1, "\n") - 1, name + 2);
+		break;
+	}
+	if (f)
+		fclose(f);
 }
 
 static inline void *map_bytes(size_t bytes)
@@ -49,16 +65,17 @@ static inline void *map_bytes(size_t bytes)
 typedef void (*work_fn)(void *ctx, int thread, int nr_threads);
 
 struct crew {
-	pthread_barrier_t start, end;
+	pthread_barrier_t start;
 	work_fn fn;
 	void *ctx;
 	int nr_threads;
-	bool stop;
+	clockid_t clock;
 };
 
 struct member {
 	struct crew *crew;
 	int index;
+	double times[NR_PASSES];
 	pthread_t thread;
 };
 
@@ -66,45 +83,51 @@ static void *member_main(void *arg)
 {
 	struct member *me = arg;
 
-	for (;;) {
-		pthread_barrier_wait(&me->crew->start);
-		if (me->crew->stop)
-			return NULL;
-		me->crew->fn(me->crew->ctx, me->index, me->crew->nr_threads);
-		pthread_barrier_wait(&me->crew->end);
-	}
-}
-
-/* Best time of NR_PASSES passes of @fn on @nr_threads threads, seconds. */
-static double best_time(work_fn fn, void *ctx, int nr_threads)
-{
-	struct crew crew = { .fn = fn, .ctx = ctx, .nr_threads = nr_threads };
-	struct member members[MAX_THREADS];
-	double best = 1e30;
-
-	pthread_barrier_init(&crew.start, NULL, (unsigned int)nr_threads);
-	pthread_barrier_init(&crew.end, NULL, (unsigned int)nr_threads);
-	for (int i = 1; i < nr_threads; i++) {
-		members[i] = (struct member){ .crew = &crew, .index = i };
-		pthread_create(&members[i].thread, NULL, member_main,
-			       &members[i]);
-	}
 	for (int pass = 0; pass < NR_PASSES; pass++) {
 		double t;
 
-		pthread_barrier_wait(&crew.start);
-		t = now_s();
-		fn(ctx, 0, nr_threads);
-		pthread_barrier_wait(&crew.end);
-		t = now_s() - t;
-		best = t < best ? t : best;
+		pthread_barrier_wait(&me->crew->start);
+		t = clock_s(me->crew->clock);
+		me->crew->fn(me->crew->ctx, me->index, me->crew->nr_threads);
+		me->times[pass] = clock_s(me->crew->clock) - t;
 	}
-	crew.stop = true;
-	pthread_barrier_wait(&crew.start);
-	for (int i = 1; i < nr_threads; i++)
+	return NULL;
+}
+
+/*
+ * Best of NR_PASSES passes of @fn on @nr_threads threads, each pass taking as
+ * long as its slowest thread, seconds.
+ */
+static double best_time(work_fn fn, void *ctx, int nr_threads, clockid_t clock)
+{
+	struct crew crew = {
+		.fn = fn, .ctx = ctx, .nr_threads = nr_threads, .clock = clock
+	};
+	static struct member members[MAX_THREADS];
+	double best = 1e30;
+
+	pthread_barrier_init(&crew.start, NULL, (unsigned int)nr_threads);
+	for (int i = 0; i < nr_threads; i++) {
+		members[i] = (struct member){ .crew = &crew, .index = i };
+		if (pthread_create(&members[i].thread, NULL, member_main,
+				   &members[i]) != 0) {
+			perror("pthread_create");
+			exit(1);
+		}
+	}
+	for (int i = 0; i < nr_threads; i++)
 		pthread_join(members[i].thread, NULL);
+	for (int pass = 0; pass < NR_PASSES; pass++) {
+		double slowest = 0;
+
+		for (int i = 0; i < nr_threads; i++) {
+			double t = members[i].times[pass];
+
+			slowest = t > slowest ? t : slowest;
+		}
+		best = slowest < best ? slowest : best;
+	}
 	pthread_barrier_destroy(&crew.start);
-	pthread_barrier_destroy(&crew.end);
 	return best;
 }
 
@@ -155,14 +178,14 @@ __attribute__((target("avx2"))) static void peak_avx2(void *ctx, int thread,
 }
 
 /* Operations a second, a multiply-add being two; @use_avx512: by vpdpbusd. */
-static inline double peak_ops(int nr_threads, bool use_avx512)
+static inline double peak_ops(int nr_threads, bool use_avx512, clockid_t clock)
 {
 	if (use_avx512)
 		return nr_threads * 12.0 * 128 * PEAK_LOOPS /
-		       best_time(peak_vnni, NULL, nr_threads);
+		       best_time(peak_vnni, NULL, nr_threads, clock);
 	if (__builtin_cpu_supports("avx2"))
 		return nr_threads * 6.0 * 64 * PEAK_LOOPS /
-		       best_time(peak_avx2, NULL, nr_threads);
+		       best_time(peak_avx2, NULL, nr_threads, clock);
 	return 0;
 }
 
@@ -195,11 +218,13 @@ __attribute__((target("avx2"))) static void read_all(void *ctx, int thread,
 		__asm__ volatile("" ::"x"(sum[s]));
 }
 
-static inline double read_rate(const uint8_t *p, size_t bytes, int nr_threads)
+/* Bytes a second of @nr_threads threads reading their parts of @p, 64-byte aligned. */
+static inline double read_rate(const uint8_t *p, size_t bytes, int nr_threads,
+			       clockid_t clock)
 {
 	struct read_job job = { p, bytes };
 
-	return (double)bytes / best_time(read_all, &job, nr_threads);
+	return (double)bytes / best_time(read_all, &job, nr_threads, clock);
 }
 
 #endif /* TARN_TESTS_BENCH_PEAKS_H */
