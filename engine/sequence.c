@@ -175,6 +175,9 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 				 &seq->kv, &seq->nr_cached, &miss);
 	if (!rc)
 		rc = hold_choices(seq, p);
+	/* Alone: nobody will give back what its own choices lack. */
+	if (rc == -EAGAIN && seq->kv && !atomic_load(&e->nr_seqs))
+		rc = -ENOSPC;
 	if (rc) {
 		if (rc == -ENOSPC)
 			snprintf(

@@ -287,6 +287,56 @@ TEST_F(step, more_than_all_memory_is_refused_for_good)
 		"612 tokens in 12 choices need more than all KV memory, 1048576 bytes");
 }
 
+TEST_F(step, choices_that_were_never_forked_give_their_memory_back)
+{
+	struct tarn_seq_params p = params(self->tokens, 100, 900);
+	struct tarn_seq *seq, *child;
+
+	/* Seen by the teardown. */
+	p.nr_choices = 4;
+	tarn_seq_destroy(open_ok(self->engine, &p));
+	self->tokens[0]++;
+	p = params(self->tokens, 1, 900);
+	p.nr_choices = 4;
+	seq = open_ok(self->engine, &p);
+	ASSERT_EQ(0, tarn_seq_fork(seq, 1, &child));
+	/* Two of four are held; a third sequence's four do not fit beside them. */
+	self->tokens[0]++;
+	open_err(self->engine, &p, -EAGAIN,
+		 "KV memory: Resource temporarily unavailable");
+	tarn_seq_destroy(seq);
+	tarn_seq_destroy(child);
+	tarn_seq_destroy(open_ok(self->engine, &p));
+}
+
+/* Windowed streams need less than a count of tokens says: it is tried. */
+TEST(choices_of_a_windowed_model_that_never_fit_are_refused_for_good)
+{
+	static const int32_t tokens[100] = { 1, 2, 3 };
+	struct tarn_seq_params p = params(tokens, 100, 1000);
+	struct tiny_spec spec = tiny_gemma3(GGUF_TYPE_F32);
+	struct tarn_engine *engine;
+	struct tiny_model model;
+	struct tarn_seq *seq;
+
+	spec.ctx = CTX;
+	tiny_create(&model, &spec);
+	engine = engine_open(&model, false);
+	p.nr_choices = 2;
+	seq = open_ok(engine, &p);
+	p.nr_choices = 128;
+	open_err(engine, &p, -EAGAIN,
+		 "KV memory: Resource temporarily unavailable");
+	tarn_seq_destroy(seq);
+	open_err(
+		engine, &p, -ENOSPC,
+		"1100 tokens in 128 choices need more than all KV memory, 1048576 bytes");
+	p.nr_choices = 2;
+	tarn_seq_destroy(open_ok(engine, &p));
+	tarn_engine_destroy(engine);
+	tiny_destroy(&model);
+}
+
 /* ---- batches that are wrong ---------------------------------------------------------- */
 
 FIXTURE(batch)
