@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of the CPU backend: weights (cpu_weights.c), recording of a step
- * (cpu.c), its execution by all threads (cpu_exec.c).
+ * Inside of the CPU backend: creation (cpu.c), weights (cpu_weights.c), buffers
+ * (cpu_buffers.c), recording of a step (cpu_record.c), its execution by all
+ * threads (cpu_exec.c, cpu_linear.c).
  */
 #ifndef TARN_ENGINE_BACKEND_CPU_PRIVATE_H
 #define TARN_ENGINE_BACKEND_CPU_PRIVATE_H
@@ -131,6 +132,25 @@ static inline struct cpu_backend *to_cpu(struct backend *b)
 	return (struct cpu_backend *)b;
 }
 
+static inline bool cpu_is_float(uint32_t type)
+{
+	return type == PACK_F32 || type == PACK_F16 || type == PACK_BF16;
+}
+
+/* Whether a matrix of @type is multiplied with quantised input. */
+static inline bool cpu_takes_q8(const struct cpu_backend *cpu, uint32_t type)
+{
+	return !cpu->precise && !cpu_is_float(type);
+}
+
+/* Groups of PACK_ROWS outputs, the last one perhaps not full. */
+static inline uint32_t cpu_nr_groups(const struct cpu_matrix *m)
+{
+	return (m->packed.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
+}
+
+/* The table's calls of the same names: contracts in backend.h. */
+
 /* cpu_weights.c */
 int cpu_add_matrix(struct backend *b, const struct backend_tensor *t,
 		   int *out_id, char *err, size_t errlen);
@@ -146,6 +166,31 @@ int cpu_prepare(struct backend *b, const struct backend_shape *shape);
 int cpu_reserve_out(struct cpu_backend *cpu, uint32_t rows);
 int cpu_reserve_attn_slots(struct cpu_backend *cpu, uint32_t nr_slots);
 void cpu_buffers_free(struct cpu_backend *cpu);
+
+/* cpu_record.c */
+int cpu_begin(struct backend *b, const struct backend_batch *batch);
+void cpu_embed(struct backend *b, int matrix, float scale);
+void cpu_norm(struct backend *b, enum backend_slot src, int vector, float eps,
+	      bool add, enum backend_slot dst);
+void cpu_linear(struct backend *b, enum backend_slot src, const int *matrices,
+		const int *biases, uint32_t nr, bool add,
+		enum backend_slot dst);
+void cpu_rope_append(struct backend *b, int q_norm, int k_norm, float eps,
+		     uint32_t rope, uint32_t stream, uint32_t layer);
+void cpu_attention(struct backend *b, uint32_t stream, uint32_t layer,
+		   float scale);
+void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up,
+	       enum backend_act act);
+void cpu_logits(struct backend *b, int norm_vector, float eps, int matrix,
+		float softcap);
+void cpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr);
+int cpu_submit(struct backend *b);
+
+/* cpu_linear.c: this thread's part of a LINEAR or GATED operation. */
+void cpu_exec_linear(struct cpu_backend *cpu, const struct cpu_op *op,
+		     uint32_t thread);
+void cpu_exec_gated(struct cpu_backend *cpu, const struct cpu_op *op,
+		    uint32_t thread);
 
 /* cpu_exec.c: run the recorded operations on every thread. */
 void cpu_execute(struct cpu_backend *cpu);

@@ -42,9 +42,7 @@ int cpu_add_matrix(struct backend *b, const struct backend_tensor *t,
 	m.tensor.name = NULL; /* the caller's, for messages alone */
 	m.offset_bytes = cpu->arena_bytes;
 	cpu->arena_bytes += (bytes + 63) & ~(uint64_t)63;
-	if (!cpu->precise && t->type != PACK_F32 && t->type != PACK_F16 &&
-	    t->type != PACK_BF16)
-		cpu->has_quantised = true;
+	cpu->has_quantised |= cpu_takes_q8(cpu, t->type);
 	*out_id = (int)cpu->nr_matrices;
 	cpu->matrices[cpu->nr_matrices++] = m;
 	return 0;
@@ -56,8 +54,7 @@ int cpu_add_vector(struct backend *b, const struct backend_tensor *t,
 	struct cpu_backend *cpu = to_cpu(b);
 	struct cpu_vector v = { .tensor = *t }, *grown;
 
-	if (t->type != PACK_F32 && t->type != PACK_F16 &&
-	    t->type != PACK_BF16) {
+	if (!cpu_is_float(t->type)) {
 		snprintf(
 			err, errlen,
 			"tensor %s: a vector of type %u, want F32, F16 or BF16",
@@ -117,7 +114,7 @@ static void load_matrix(struct load_job *job, uint32_t index, uint32_t thread)
 {
 	struct cpu_backend *cpu = job->cpu;
 	struct cpu_matrix *m = &cpu->matrices[index];
-	uint32_t nr_groups = (m->tensor.nr_rows + PACK_ROWS - 1) / PACK_ROWS;
+	uint32_t nr_groups = cpu_nr_groups(m);
 
 	for (uint32_t g = 0; g < nr_groups && !atomic_load(&job->error);
 	     g += PACK_CHUNK_GROUPS) {
