@@ -222,13 +222,30 @@ void http_stream_begin(struct http_call *call, const char *content_type)
 	evhttp_send_reply_start(call->evreq, 200, api_status_text(200));
 }
 
-bool http_stream_write(struct http_call *call, const char *bytes, size_t len)
+/*
+ * Whether @len more bytes may be left for the client. Much can come at once
+ * (one step of many choices), so the socket gets its chance first: only who
+ * does not read is behind.
+ */
+static bool has_room(struct http_call *call, size_t len)
 {
 	struct evbuffer *output = bufferevent_get_output(call->conn->bev);
+	const size_t limit = call->conn->server->options.max_unsent_bytes;
+
+	if (evbuffer_get_length(output) + len <= limit)
+		return true;
+	/* Between writes a bufferevent keeps the front of its output frozen. */
+	evbuffer_unfreeze(output, 1);
+	/* A failure is for the bufferevent to see, when it writes next. */
+	(void)evbuffer_write(output, call->conn->fd);
+	return evbuffer_get_length(output) <= limit;
+}
+
+bool http_stream_write(struct http_call *call, const char *bytes, size_t len)
+{
 	struct evbuffer *chunk;
 
-	if (evbuffer_get_length(output) + len >
-	    call->conn->server->options.max_unsent_bytes)
+	if (!has_room(call, len))
 		return false;
 	chunk = evbuffer_new();
 	if (!chunk)

@@ -49,6 +49,8 @@ struct http_handlers {
 
 /**
  * http_server_create - serve a listening socket
+ * @base: with two priorities; the server's own care for its connections has the first, so
+ *	that it comes before input and output that are already waiting to be handled.
  * @fd: listening, stays the caller's.
  *
  * Return: 0, -ENOMEM, or -errno.

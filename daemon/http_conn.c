@@ -3,7 +3,8 @@
  * Care for one connection, around evhttp's back but by public calls alone:
  * our callbacks stand before evhttp's on its bufferevent. evhttp sets its own
  * anew at each turn, always with writing or a new request, so a `care` event
- * is activated at those moments and puts ours back before the next I/O.
+ * is activated at those moments and, with a priority of its own, puts ours back
+ * before the next I/O.
  *
  * Why: (1) evhttp stops reading while a request waits, and would not see the
  * client go; and if it read, input in that state would end the process. So
@@ -385,6 +386,8 @@ struct bufferevent *http_conn_create(struct event_base *base, void *arg)
 	if (!conn->care || !conn->deadline || !conn->input_cb ||
 	    !conn->output_cb)
 		goto err_free_events;
+	/* Input that has come in with what activates it must find our callbacks in place. */
+	event_priority_set(conn->care, 0);
 	TAILQ_INSERT_TAIL(&server->conns, conn, link);
 	if (++server->nr_conns == server->options.max_connections)
 		evconnlistener_disable(server->listener);

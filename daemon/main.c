@@ -90,7 +90,8 @@ static int serve(struct daemon *daemon)
 	int rc, exit_code;
 
 	daemon->base = event_base_new();
-	if (!daemon->base)
+	/* Two: the care for connections goes before all else, see http.h. */
+	if (!daemon->base || event_base_priority_init(daemon->base, 2) != 0)
 		return EXIT_CODE_FAILURE;
 	daemon->sigterm =
 		evsignal_new(daemon->base, SIGTERM, on_signal, daemon);

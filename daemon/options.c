@@ -30,6 +30,7 @@ enum option_id {
 	OPT_STRICT,
 	OPT_QUEUE,
 	OPT_MAX_BODY,
+	OPT_MAX_UNSENT,
 	OPT_MAX_BATCH_TOKENS,
 	OPT_TIMEOUT,
 	OPT_DRAIN_TIMEOUT,
@@ -53,6 +54,7 @@ static const struct option long_options[] = {
 	{ "strict", no_argument, NULL, OPT_STRICT },
 	{ "queue", required_argument, NULL, OPT_QUEUE },
 	{ "max-body", required_argument, NULL, OPT_MAX_BODY },
+	{ "max-unsent", required_argument, NULL, OPT_MAX_UNSENT },
 	{ "max-batch-tokens", required_argument, NULL, OPT_MAX_BATCH_TOKENS },
 	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
 	{ "drain-timeout", required_argument, NULL, OPT_DRAIN_TIMEOUT },
@@ -324,6 +326,9 @@ static bool read_daemon_option(int id, const char *text,
 	case OPT_MAX_BODY:
 		return read_size(id, text, 0, &options->max_body_bytes, err,
 				 errlen);
+	case OPT_MAX_UNSENT:
+		return read_size(id, text, 0, &options->max_unsent_bytes, err,
+				 errlen);
 	case OPT_TIMEOUT:
 		return read_number(id, text, 1, 86400, &options->timeout_s, err,
 				   errlen);
@@ -346,6 +351,7 @@ static const struct options defaults = {
 	.socket_gid = (gid_t)-1,
 	.max_queue = 512,
 	.max_body_bytes = 4 << 20,
+	.max_unsent_bytes = 1 << 20,
 	.timeout_s = 60,
 	.drain_timeout_s = 30,
 	.log_level = LOG_LEVEL_INFO,

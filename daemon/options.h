@@ -37,6 +37,7 @@ struct options {
 	bool is_precise, no_prefix_cache, is_strict;
 	uint32_t max_queue;
 	uint64_t max_body_bytes;
+	uint64_t max_unsent_bytes; /* what a reader of a stream may be behind */
 	uint32_t timeout_s, drain_timeout_s;
 	enum log_level log_level;
 };

@@ -28,6 +28,7 @@ static const char help[] =
 	"  --socket-owner U[:G]    user and group of the socket\n"
 	"  --queue N               requests that may wait; more get a 503 (default: 512)\n"
 	"  --max-body SIZE         largest request (default: 4M)\n"
+	"  --max-unsent SIZE       cut off a stream's reader who is further behind (default: 1M)\n"
 	"  --timeout SECONDS       for a request to arrive, an idle connection, a reader that\n"
 	"                          stalls (default: 60)\n"
 	"  --drain-timeout SECONDS how long SIGTERM waits for what runs (default: 30)\n"

@@ -16,8 +16,6 @@
 #include "daemon/progress.h"
 
 enum {
-	/* What a slow reader may leave unread before its request is cut off. */
-	MAX_UNSENT_BYTES = 1 << 20,
 	MAX_CONNECTIONS = 1024,
 };
 
@@ -226,7 +224,7 @@ int server_init(struct server *server, struct event_base *base,
 		.max_body_bytes = options->max_body_bytes,
 		.timeout_s = options->timeout_s,
 		.max_connections = MAX_CONNECTIONS,
-		.max_unsent_bytes = MAX_UNSENT_BYTES,
+		.max_unsent_bytes = options->max_unsent_bytes,
 	};
 	const struct http_handlers handlers = {
 		.request = server_route,

@@ -212,7 +212,7 @@ class Lifecycle(unittest.TestCase):
 
     def test_sigterm_finishes_what_runs_and_refuses_what_waits(self):
         # 64 MiB of KV memory hold one of these at a time.
-        daemon = self.start("--kv-bytes", "64M")
+        daemon = self.start("--kv-bytes", "64M", "--drain-timeout", "600")
         connection, response = daemon.start_stream(max_tokens=400)
         waiting = daemon.connect()
         waiting.request("POST", "/v1/completions", json.dumps(

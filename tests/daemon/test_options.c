@@ -30,6 +30,7 @@ TEST(defaults_are_those_of_the_manual)
 	EXPECT_EQ(0660, options.socket_mode);
 	EXPECT_EQ(512, options.max_queue);
 	EXPECT_EQ(4 << 20, options.max_body_bytes);
+	EXPECT_EQ(1 << 20, options.max_unsent_bytes);
 	EXPECT_EQ(TARN_DEVICE_AUTO, options.device);
 	EXPECT_EQ(0, options.kv_bytes);
 	EXPECT_FALSE(options.is_strict);
@@ -42,9 +43,9 @@ TEST(every_option_is_read)
 			"--socket-owner=0:0", "--threads=3", "--ctx=4096",
 			"--device=cpu", "--kv-backend=memfd", "--kv-bytes=1.5G",
 			"--precise", "--no-prefix-cache", "--strict",
-			"--queue=7", "--max-body=64K", "--max-batch-tokens=128",
-			"--timeout=9", "--drain-timeout=0",
-			"--log-level=debug"));
+			"--queue=7", "--max-body=64K", "--max-unsent=32K",
+			"--max-batch-tokens=128", "--timeout=9",
+			"--drain-timeout=0", "--log-level=debug"));
 	EXPECT_EQ(0600, options.socket_mode);
 	EXPECT_EQ(0, options.socket_uid);
 	EXPECT_EQ(0, options.socket_gid);
@@ -58,6 +59,7 @@ TEST(every_option_is_read)
 	EXPECT_TRUE(options.is_strict);
 	EXPECT_EQ(7, options.max_queue);
 	EXPECT_EQ(64 << 10, options.max_body_bytes);
+	EXPECT_EQ(32 << 10, options.max_unsent_bytes);
 	EXPECT_EQ(128, options.max_batch_tokens);
 	EXPECT_EQ(9, options.timeout_s);
 	EXPECT_EQ(0, options.drain_timeout_s);
