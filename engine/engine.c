@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine's life: from a model file to something that computes, and back.
- * Sequences are in sequence.c, steps in step.c, text in text.c.
+ * Its identity is in identity.c, sequences in sequence.c, steps in step.c, text
+ * in text.c.
  */
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,9 @@
 #include "engine/model/gguf.h"
 
 enum {
-	DIGEST_BYTES = 32,
 	/* Spare KV pages kept warm, at most this, and at most 1/16 of the limit. */
 	SPARE_LIMIT_BYTES = 16 << 20,
 	MIN_KV_BYTES = 1 << 20,
-	CONTRACT_VERSION = 1,
 };
 
 /* ---- memory for KV --------------------------------------------------------- */
@@ -84,65 +82,7 @@ static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 	return 0;
 }
 
-/* ---- identity ----------------------------------------------------------------- */
-
-static int sha256_parts(const void *const *parts, const size_t *lens, size_t nr,
-			uint8_t out[DIGEST_BYTES])
-{
-	EVP_MD_CTX *md = EVP_MD_CTX_new();
-	int ok = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1;
-
-	for (size_t i = 0; ok && i < nr; i++)
-		ok = EVP_DigestUpdate(md, parts[i], lens[i]) == 1;
-	ok = ok && EVP_DigestFinal_ex(md, out, NULL) == 1;
-	EVP_MD_CTX_free(md);
-	return ok ? 0 : -ENOMEM;
-}
-
-/* The numerics id: contract, backend, model content and tokenizer, KV format. */
-static int make_identity(struct tarn_engine *e, const struct gguf *gguf,
-			 const uint8_t weights[DIGEST_BYTES],
-			 struct kvpool_key *out_root)
-{
-	char text[160];
-	size_t header_len;
-	const void *header = gguf_header(gguf, &header_len);
-	int n = snprintf(text, sizeof(text), "tarn/%d/%s/kv-%s/T%u",
-			 CONTRACT_VERSION, e->backend->numerics,
-			 e->backend->kv_elem == ATTN_F16 ? "f16" : "f32",
-			 kv_tile_tokens(e->model.streams, e->model.nr_streams,
-					e->backend->kv_elem == ATTN_F16 ? 2 :
-									  4));
-	const void *parts[] = { text, weights, header };
-	size_t lens[] = { (size_t)n, DIGEST_BYTES, header_len };
-	int rc = sha256_parts(parts, lens, 3, out_root->bytes);
-
-	if (rc)
-		return rc;
-	if (asprintf(&e->fingerprint, "tarn-%02x%02x%02x%02x%02x%02x",
-		     out_root->bytes[0], out_root->bytes[1], out_root->bytes[2],
-		     out_root->bytes[3], out_root->bytes[4],
-		     out_root->bytes[5]) < 0) {
-		e->fingerprint = NULL;
-		return -ENOMEM;
-	}
-	return 0;
-}
-
-int engine_salt(const struct tarn_engine *e, uid_t uid,
-		struct kvpool_key *out_salt)
-{
-	const void *parts[] = { e->salt_secret.bytes, &uid };
-	size_t lens[] = { KVPOOL_KEY_BYTES, sizeof(uid) };
-
-	return sha256_parts(parts, lens, 2, out_salt->bytes);
-}
-
 /* ---- loading -------------------------------------------------------------------- */
-
-struct load_progress {
-	const struct tarn_engine_options *options;
-};
 
 static int report(const struct tarn_engine_options *o, const char *stage,
 		  double fraction)
@@ -154,8 +94,7 @@ static int report(const struct tarn_engine_options *o, const char *stage,
 
 static int load_progress(void *arg, double fraction)
 {
-	return report(((struct load_progress *)arg)->options, "packing weights",
-		      0.1 + 0.85 * fraction);
+	return report(arg, "packing weights", 0.1 + 0.85 * fraction);
 }
 
 static int create_backend(struct tarn_engine *e,
@@ -211,7 +150,8 @@ static int prepare_backend(struct tarn_engine *e)
 }
 
 static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
-			const uint8_t weights[DIGEST_BYTES], bool prefix_cache)
+			const uint8_t weights[BACKEND_DIGEST_BYTES],
+			bool prefix_cache)
 {
 	struct kv_cache_options ko = {
 		.pool = e->pool,
@@ -222,7 +162,7 @@ static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
 		.max_append_tokens = e->info.max_batch_tokens,
 		.prefix_cache = prefix_cache,
 	};
-	int rc = make_identity(e, gguf, weights, &ko.root);
+	int rc = engine_identity_init(e, gguf, weights, &ko.root);
 
 	if (rc)
 		return rc;
@@ -272,8 +212,7 @@ static int load_model(struct tarn_engine *e,
 		      const struct tarn_engine_options *o,
 		      const struct gguf *gguf, char *err, size_t errlen)
 {
-	struct load_progress lp = { o };
-	uint8_t weights[DIGEST_BYTES];
+	uint8_t weights[BACKEND_DIGEST_BYTES];
 	char warning[256] = "";
 	int rc =
 		tokenizer_create(gguf, &e->tokenizer, warning, sizeof(warning));
@@ -294,8 +233,8 @@ static int load_model(struct tarn_engine *e,
 	if (!rc)
 		rc = engine_text_init(e, gguf, warning, sizeof(warning));
 	if (!rc)
-		rc = e->backend->ops->load(e->backend, load_progress, &lp,
-					   weights);
+		rc = e->backend->ops->load(e->backend, load_progress,
+					   (void *)(uintptr_t)o, weights);
 	if (!rc)
 		rc = create_cache(e, gguf, weights, !o->no_prefix_cache);
 	if (!rc)

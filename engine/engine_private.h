@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of the engine: what engine.c (life), text.c, sequence.c and step.c
- * share. Nobody outside engine/ includes it.
+ * Inside of the engine: what engine.c (life), identity.c, text.c, sequence.c and
+ * step.c share. Nobody outside engine/ includes it.
  */
 #ifndef TARN_ENGINE_PRIVATE_H
 #define TARN_ENGINE_PRIVATE_H
@@ -74,12 +74,20 @@ struct tarn_seq {
 	uint64_t step_id; /* the last step it was part of */
 };
 
+/*
+ * identity.c: the fingerprint, and the numerics id that the keys of all cached
+ * prefixes start from: contract, backend, model content and tokenizer, KV format.
+ * @weights: the digest of backend_ops.load(). Return: 0, -ENOMEM.
+ */
+struct gguf;
+int engine_identity_init(struct tarn_engine *engine, const struct gguf *gguf,
+			 const uint8_t weights[BACKEND_DIGEST_BYTES],
+			 struct kvpool_key *out_root);
 /* Salt of a uid's prefix keys. Return: 0, -ENOMEM. */
 int engine_salt(const struct tarn_engine *engine, uid_t uid,
 		struct kvpool_key *out_salt);
 
 /* text.c: template and end tokens of the file. 0 or -errno; a bad template is a warning. */
-struct gguf;
 int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf,
 		     char *err, size_t errlen);
 void engine_text_deinit(struct tarn_engine *engine);

@@ -25,6 +25,7 @@ enum {
 	BACKEND_MAX_ROPES = 2,
 	BACKEND_MAX_TOP = 20,
 	BACKEND_MAX_BANNED = 32,
+	BACKEND_DIGEST_BYTES = 32, /* SHA-256 */
 	/* Query rows a unit of an attention plan may have: enough to reuse each key well. */
 	BACKEND_UNIT_ROWS = 32,
 	BACKEND_NONE = -1, /* "no such vector" in the calls below */
@@ -128,7 +129,7 @@ struct backend_ops {
 	 */
 	int (*load)(struct backend *b,
 		    int (*progress)(void *arg, double fraction), void *arg,
-		    uint8_t out_digest[32]);
+		    uint8_t out_digest[BACKEND_DIGEST_BYTES]);
 	/* Bytes of packed weights. */
 	uint64_t (*weight_bytes)(const struct backend *b);
 	/* Make room for batches of @shape; called once, after load(). */

@@ -157,7 +157,7 @@ int cpu_add_matrix(struct backend *b, const struct backend_tensor *t,
 int cpu_add_vector(struct backend *b, const struct backend_tensor *t,
 		   int *out_id, char *err, size_t errlen);
 int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction),
-	     void *arg, uint8_t out_digest[32]);
+	     void *arg, uint8_t out_digest[BACKEND_DIGEST_BYTES]);
 void cpu_weights_free(struct cpu_backend *cpu);
 
 /* cpu_buffers.c */

@@ -17,7 +17,6 @@ enum {
 	/* Groups packed between two looks at the shared counter. */
 	PACK_CHUNK_GROUPS = 64,
 	HUGE_PAGE_BYTES = 2 << 20,
-	DIGEST_BYTES = 32,
 };
 
 int cpu_add_matrix(struct backend *b, const struct backend_tensor *t,
@@ -92,7 +91,7 @@ struct load_job {
 	struct cpu_backend *cpu;
 	struct work_share *
 		share; /* over matrices, largest first is not needed: they are many */
-	uint8_t (*digests)[DIGEST_BYTES];
+	uint8_t (*digests)[BACKEND_DIGEST_BYTES];
 	atomic_uint_least64_t done_bytes;
 	atomic_int error;
 	int (*progress)(void *arg, double fraction);
@@ -100,7 +99,7 @@ struct load_job {
 };
 
 static int digest_tensor(const struct backend_tensor *t,
-			 uint8_t out[DIGEST_BYTES])
+			 uint8_t out[BACKEND_DIGEST_BYTES])
 {
 	uint64_t bytes =
 		pack_source_row_bytes(t->type, t->nr_cols) * t->nr_rows;
@@ -150,21 +149,22 @@ static void load_thread(void *arg, uint32_t thread)
 
 /* One digest over those of all tensors, vectors first. */
 static int fold_digests(struct cpu_backend *cpu,
-			uint8_t (*digests)[DIGEST_BYTES],
-			uint8_t out_digest[DIGEST_BYTES])
+			uint8_t (*digests)[BACKEND_DIGEST_BYTES],
+			uint8_t out_digest[BACKEND_DIGEST_BYTES])
 {
 	EVP_MD_CTX *md = EVP_MD_CTX_new();
 	int ok = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1;
 
 	for (uint32_t i = 0; ok && i < cpu->nr_vectors; i++) {
-		uint8_t one[DIGEST_BYTES];
+		uint8_t one[BACKEND_DIGEST_BYTES];
 
 		ok = digest_tensor(&cpu->vectors[i].tensor, one) == 0 &&
 		     EVP_DigestUpdate(md, one, sizeof(one)) == 1;
 	}
 	ok = ok &&
 	     EVP_DigestUpdate(md, digests,
-			      (size_t)cpu->nr_matrices * DIGEST_BYTES) == 1 &&
+			      (size_t)cpu->nr_matrices *
+				      BACKEND_DIGEST_BYTES) == 1 &&
 	     EVP_DigestFinal_ex(md, out_digest, NULL) == 1;
 	EVP_MD_CTX_free(md);
 	return ok ? 0 : -ENOMEM;
@@ -183,7 +183,7 @@ static uint8_t *map_arena(uint64_t bytes)
 }
 
 int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction),
-	     void *arg, uint8_t out_digest[32])
+	     void *arg, uint8_t out_digest[BACKEND_DIGEST_BYTES])
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	struct load_job job = { .cpu = cpu, .progress = progress, .arg = arg };
@@ -192,7 +192,7 @@ int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction),
 	int rc = -ENOMEM;
 
 	cpu->arena = map_arena(map_bytes);
-	job.digests = calloc(cpu->nr_matrices + 1, DIGEST_BYTES);
+	job.digests = calloc(cpu->nr_matrices + 1, BACKEND_DIGEST_BYTES);
 	job.share = aligned_alloc(64, work_share_bytes(cpu->nr_threads));
 	if (!cpu->arena || !job.digests || !job.share)
 		goto out;
