@@ -242,7 +242,7 @@ TEST_TIMEOUT(what_is_written_before_a_barrier_is_read_behind_it, 60)
 		struct phase_job job = {
 			.threads = pool(nr_threads[t]),
 			.nr_threads = nr_threads[t],
-			.nr_phases = nr_threads[t] > 3 ? 400 : 4000,
+			.nr_phases = nr_threads[t] > 3 ? 150 : 3000,
 		};
 
 		for (int i = 0; i < 3; i++)
@@ -298,7 +298,7 @@ TEST_TIMEOUT(a_hundred_thousand_short_runs_lose_nothing, 120)
 
 TEST_TIMEOUT(runs_lose_nothing_with_more_threads_than_cores, 120)
 {
-	run_often(MANY, 1500);
+	run_often(MANY, 600);
 }
 
 TEST(workers_that_fell_asleep_wake_up)
