@@ -4,9 +4,11 @@
  * and a text buffer. Used by one thread at a time; knows no values.
  */
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "engine/template/internal.h"
+#include "engine/template/arena.h"
 
 enum { CHUNK_BYTES = 16 * 1024, ALIGN_BYTES = 16 };
 

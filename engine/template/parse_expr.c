@@ -5,7 +5,7 @@
  */
 #include <errno.h>
 
-#include "engine/template/internal.h"
+#include "engine/template/syntax.h"
 
 static int binary(struct tmpl_compile *c, enum tnode_type type, enum tmpl_op op,
 		  struct tnode *l, struct tnode *rhs, struct tnode **out)
