@@ -11,6 +11,7 @@
 
 #include "engine/engine_private.h"
 #include "engine/model/gguf.h"
+#include "engine/token/utf8.h"
 
 static unsigned int tokenizer_flags(unsigned int flags)
 {
@@ -19,13 +20,14 @@ static unsigned int tokenizer_flags(unsigned int flags)
 	       (flags & TARN_TOKENIZE_ADD_SPECIAL ? TOKENIZE_ADD_SPECIAL : 0);
 }
 
+/* For templates, whose texts are characters: a token of other bytes is none to them. */
 static char *token_text(const struct tokenizer *tok, int32_t id)
 {
 	size_t len = 0;
 	const char *piece =
 		id == TOKEN_NONE ? "" : tokenizer_piece(tok, id, true, &len);
 
-	return strndup(piece, len);
+	return strndup(piece, utf8_valid_len(piece, len) == len ? len : 0);
 }
 
 int engine_text_init(struct tarn_engine *e, const struct gguf *gguf, char *err,
