@@ -237,9 +237,10 @@ static int read_rope(const struct gguf *gguf, struct model_config *c, char *err,
 		if (type.len == 4 && !memcmp(type.data, "none", 4)) {
 			factor = 1;
 		} else if (type.len != 6 || memcmp(type.data, "linear", 6)) {
-			snprintf(err, errlen, "%s \"%.*s\" is not supported",
-				 key, (int)(type.len < 64 ? type.len : 64),
-				 type.data);
+			char shown[GGUF_SHOWN_BYTES];
+
+			snprintf(err, errlen, "%s \"%s\" is not supported", key,
+				 gguf_show(type, shown));
 			return -ENOTSUP;
 		}
 	}
@@ -269,8 +270,10 @@ int model_config_read(const struct gguf *gguf, struct model_config *c,
 		    !memcmp(name.data, archs[i]->name, name.len))
 			arch = archs[i];
 	if (!arch) {
-		snprintf(err, errlen, "architecture \"%.*s\" is not supported",
-			 (int)(name.len < 64 ? name.len : 64), name.data);
+		char shown[GGUF_SHOWN_BYTES];
+
+		snprintf(err, errlen, "architecture \"%s\" is not supported",
+			 gguf_show(name, shown));
 		return -ENOTSUP;
 	}
 	*c = (struct model_config){ .arch = arch->name, .embed_scale = 1 };

@@ -27,15 +27,14 @@ int gguf_fail(char *err, size_t errlen, int code, const char *fmt, ...)
 	return code;
 }
 
-const char *gguf_show(struct gguf_str name, char buf[static GGUF_SHOWN_BYTES])
+const char *gguf_show(struct gguf_str str, char buf[static GGUF_SHOWN_BYTES])
 {
-	size_t nr = name.len < 64 ? name.len : 64;
+	size_t nr = str.len < 64 ? str.len : 64;
 
 	for (size_t i = 0; i < nr; i++)
-		buf[i] = name.data[i] > ' ' && name.data[i] < 127 ?
-				 name.data[i] :
-				 '?';
-	strcpy(buf + nr, nr < name.len ? "..." : "");
+		buf[i] = str.data[i] >= ' ' && str.data[i] < 127 ? str.data[i] :
+								   '?';
+	strcpy(buf + nr, nr < str.len ? "..." : "");
 	return buf;
 }
 

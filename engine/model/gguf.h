@@ -157,6 +157,14 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf,
 				      const char *name);
 
+enum {
+	/* A shown string: 64 bytes of it, "..." and NUL. */
+	GGUF_SHOWN_BYTES = 68,
+};
+
+/* What a file says, for a message: printable ASCII, its first 64 bytes. Returns @buf. */
+const char *gguf_show(struct gguf_str str, char buf[static GGUF_SHOWN_BYTES]);
+
 /* "Q4_K", or "type 99". @buf serves unknown types; at least 16 bytes. */
 const char *gguf_type_name(uint32_t type, char *buf, size_t len);
 /*

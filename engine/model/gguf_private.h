@@ -25,8 +25,6 @@ enum {
 	 * below 100 and below 20,000; 4 Mi keeps item numbers in 32 bits.
 	 */
 	GGUF_MAX_ENTRIES = 1 << 22,
-	/* A shown name: 64 bytes of it, "..." and NUL. */
-	GGUF_SHOWN_BYTES = 68,
 };
 
 /* One metadata entry. The name comes first: the index relies on it. */
@@ -95,9 +93,6 @@ static inline uint64_t gguf_le64(const void *p)
 /* gguf.c: writes the message (where there is room for one), returns @code. */
 int gguf_fail(char *err, size_t errlen, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-
-/* gguf.c: @name made printable, cut to its first 64 bytes. Returns @buf. */
-const char *gguf_show(struct gguf_str name, char buf[static GGUF_SHOWN_BYTES]);
 
 /* gguf_types.c: bytes of a scalar; 0 for strings, arrays and unknown types. */
 size_t gguf_scalar_bytes(uint32_t value_type);

@@ -235,9 +235,11 @@ static int refuse_unused(const struct declare *d)
 
 		if (d->is_used[i])
 			continue;
+		char shown[GGUF_SHOWN_BYTES];
+
 		snprintf(d->err, d->errlen,
-			 "tensor %.*s: architecture %s knows no such tensor",
-			 (int)t->name.len, t->name.data, d->model->config.arch);
+			 "tensor %s: architecture %s knows no such tensor",
+			 gguf_show(t->name, shown), d->model->config.arch);
 		return -ENOTSUP;
 	}
 	return 0;

@@ -97,11 +97,11 @@ struct bpe_reader {
 static int merge_error(const struct bpe_reader *reader,
 		       const struct bpe_merge *merge, const char *why)
 {
-	const struct gguf_str *str = merge->str;
+	char shown[GGUF_SHOWN_BYTES];
 
 	snprintf(reader->err, reader->errlen,
-		 "tokenizer.ggml.merges[%u] (\"%.*s\"): %s", merge->rank,
-		 str->len > 64 ? 64 : (int)str->len, str->data, why);
+		 "tokenizer.ggml.merges[%u] (\"%s\"): %s", merge->rank,
+		 gguf_show(*merge->str, shown), why);
 	return -EINVAL;
 }
 

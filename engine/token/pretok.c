@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/model/gguf.h"
 #include "engine/token/pretok_table.h"
 #include "engine/token/utf8.h"
 
@@ -66,8 +67,10 @@ int pretok_create(const char *name, size_t len, struct pretok **out, char *err,
 
 	*out = NULL;
 	if (!row) {
-		snprintf(err, errlen, "pre-tokenizer \"%.*s\" is not supported",
-			 len > 64 ? 64 : (int)len, name);
+		char shown[GGUF_SHOWN_BYTES];
+
+		snprintf(err, errlen, "pre-tokenizer \"%s\" is not supported",
+			 gguf_show((struct gguf_str){ name, len }, shown));
 		return -ENOTSUP;
 	}
 	pretok = calloc(1, sizeof(*pretok));

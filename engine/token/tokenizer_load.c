@@ -325,9 +325,11 @@ static int load_all(const struct load *load, const char **out_warning)
 		return err == -ENOENT ? -EINVAL : err;
 	is_spm = str_is(model, "llama");
 	if (!is_spm && !str_is(model, "gpt2")) {
+		char shown[GGUF_SHOWN_BYTES];
+
 		snprintf(load->err, load->errlen,
-			 "tokenizer model \"%.*s\" is not supported",
-			 model.len > 64 ? 64 : (int)model.len, model.data);
+			 "tokenizer model \"%s\" is not supported",
+			 gguf_show(model, shown));
 		return -ENOTSUP;
 	}
 	/* The pre-tokenizer first: it is quick to refuse. */

@@ -181,7 +181,7 @@ TEST(architectures_are_known_by_name)
 		  STR("an architecture with a name that goes on and on and on and on and on"),
 		  -ENOTSUP,
 		  "architecture \"an architecture with a name that goes on and on and on and on "
-		  "an\" is not supported" },
+		  "an...\" is not supported" },
 		/* Its keys are looked for under its own name. */
 		{ "general.architecture", STR("gemma3"), -EINVAL,
 		  "metadata key gemma3.block_count is missing" },

@@ -153,6 +153,21 @@ TEST_F(hostile, pre_unknown)
 	refused_bpe(&self->h, -ENOTSUP, "\"qwen9000\"");
 }
 
+/* A file's text goes to a terminal and a log: one line, nothing that steers them. */
+TEST_F(hostile, what_is_shown_of_a_file_is_printable)
+{
+	self->h.bpe.pre = "x\n\x1b[2J\xff y";
+	refused_bpe(&self->h, -ENOTSUP, "\"x??[2J? y\"");
+	gw_deinit(&self->h.w);
+	self->h.bpe.pre = "gpt-2";
+	self->h.bpe.model = "\x1b]0;gpt";
+	refused_bpe(&self->h, -ENOTSUP, "\"?]0;gpt\"");
+	gw_deinit(&self->h.w);
+	self->h.bpe.model = "gpt2";
+	self->h.bpe.merges = (const char *const[]){ "a b", "\r\x07z" };
+	refused_bpe(&self->h, -EINVAL, "merges[1] (\"??z\")");
+}
+
 TEST_F(hostile, pre_empty)
 {
 	self->h.bpe.pre = "";
