@@ -23,6 +23,8 @@
 enum {
 	/* A signal makes fallocate start again: pieces of this size go forward all the same. */
 	STEP_BYTES = 16 << 20,
+	/* Of all descriptors one in so many is never taken: it serves clients, not a cache. */
+	CALLERS_SHARE = 4,
 	ALL_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 };
 
@@ -81,6 +83,12 @@ static int memfd_make(struct kvpool_mem *mem)
 
 	if (fd < 0)
 		return -errno;
+	/* Descriptors come lowest first: from here on only the caller's share is left. */
+	if (!getrlimit(RLIMIT_NOFILE, &limit) &&
+	    (rlim_t)fd >= limit.rlim_cur - limit.rlim_cur / CALLERS_SHARE) {
+		close(fd);
+		return -EMFILE;
+	}
 	int err = ftruncate(fd, (off_t)mem->class_bytes) ? -errno : 0;
 
 	if (!err)

@@ -129,7 +129,8 @@ uint64_t kvpool_trim(struct kvpool *pool, uint64_t bytes);
  *
  * The memory reads as the backend left it: zero, or what this process wrote
  * into recycled pages before. Nobody else's bytes are ever seen.
- * Return: 0; -ENOMEM (address space), -EMFILE, -ENFILE.
+ * Return: 0; -ENOMEM (address space), -EMFILE (also when the process has a
+ * quarter of its descriptors left), -ENFILE.
  */
 int kvpool_buf_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 		      struct kvpool_buf **out_buf);

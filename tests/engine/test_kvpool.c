@@ -479,6 +479,33 @@ TEST(a_file_size_limit_is_an_error_not_a_signal)
 	kvpool_put(pool);
 }
 
+TEST(a_quarter_of_the_descriptors_stays_for_others)
+{
+	enum { NR_FDS = 64, NR_OTHERS = NR_FDS / 4 };
+	struct rlimit limit = { NR_FDS, NR_FDS };
+	struct kvpool *pool = open_ok(2 * NR_FDS, 0);
+	struct kvpool_buf *bufs[NR_FDS];
+	int nr = 0, others[NR_OTHERS], err;
+
+	ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
+	while ((err = kvpool_buf_create(pool, PAGE, 0, &bufs[nr])) == 0)
+		ASSERT_LT(++nr, NR_FDS);
+	EXPECT_EQ(-EMFILE, err);
+	EXPECT_GT(nr, NR_FDS / 2);
+	for (int i = 0; i < NR_OTHERS; i++) {
+		others[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		EXPECT_GE(others[i], 0);
+	}
+	for (int i = 0; i < NR_OTHERS; i++)
+		close(others[i]);
+	/* One given back is one to be had. */
+	kvpool_buf_put(bufs[--nr]);
+	EXPECT_EQ(0, kvpool_buf_create(pool, PAGE, 0, &bufs[nr]));
+	while (nr >= 0)
+		kvpool_buf_put(bufs[nr--]);
+	kvpool_put(pool);
+}
+
 /* ---- threads ---- */
 
 static void *commit_and_release(void *arg)
