@@ -76,8 +76,8 @@ TARN_LDFLAGS = $(LDFLAGS) $(SANFLAGS) -pthread
 # cpuid at run time.
 AVX2_FLAGS := -mavx2 -mfma -mf16c
 AVX512_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c -mavx2
-# GCC before 13.3 places 64-byte vectors on AddressSanitizer's stack at 32-byte borders and stores to
-# them with aligned instructions (GCC bug 110027): those files do without the stack's red zones.
+# GCC before 13.3 places 64-byte vectors on AddressSanitizer's stack at 32-byte borders and stores
+# to them with aligned instructions (GCC bug 110027): those files do without the stack's red zones.
 AVX512_SAN := $(if $(findstring address,$(SAN)),--param=asan-stack=0)
 isa_flags = $(if $(filter %_avx2.c,$(1)),$(AVX2_FLAGS)) \
 	$(if $(filter %_avx512.c,$(1)),$(AVX512_FLAGS) $(AVX512_SAN))
