@@ -193,9 +193,9 @@ struct kvpool_mark {
  * @marks: pairs; n_bytes within the sealed part.
  *
  * The pool takes a reference of its own. From here on the bytes are write-protected, this process
- * included: every mapping becomes read-only. Pages behind the sealed part are given back, also when
- * the call fails: a descriptor of the buffer shows nothing but what was sealed. A key belongs to its publisher's uid; one that he
- * published before points to the newest buffer.
+ * included: every mapping becomes read-only. Pages behind the sealed part are given back, also
+ * when the call fails: a descriptor of the buffer shows nothing but what was sealed. A key belongs
+ * to its publisher's uid; one that he published before points to the newest buffer.
  * Return: 0; -EPERM (not sealed that far, or volatile), -EDQUOT (shared account), -ENOMEM, and
  * what the system answers when it cannot protect the memory.
  */

@@ -288,6 +288,11 @@ int main(int argc, char **argv)
 	double t;
 
 	parse(argc, argv, &o, &long_context);
+	if (o.nr_threads > MAX_THREADS) {
+		fprintf(stderr, "bench_engine: at most %d threads\n",
+			MAX_THREADS);
+		return 2;
+	}
 	t = clock_s(CLOCK_MONOTONIC);
 	if (tarn_engine_create(&o, &engine, err, sizeof(err))) {
 		fprintf(stderr, "bench_engine: %s\n", err);
