@@ -11,8 +11,10 @@
 #include "engine/engine_private.h"
 
 /* Arrays of one room are indexed by limits of another. */
-_Static_assert(TARN_MAX_LOGPROBS == BACKEND_MAX_TOP, "alternatives of a token");
-_Static_assert(KV_MAX_STREAMS == BACKEND_MAX_STREAMS, "streams of a model");
+_Static_assert((int)TARN_MAX_LOGPROBS == (int)BACKEND_MAX_TOP,
+	       "alternatives of a token");
+_Static_assert((int)KV_MAX_STREAMS == (int)BACKEND_MAX_STREAMS,
+	       "streams of a model");
 
 int engine_step_init(struct tarn_engine *e)
 {
