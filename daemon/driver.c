@@ -6,6 +6,7 @@
 #include "daemon/driver_private.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,7 +222,11 @@ static int load(struct driver *driver)
 				sizeof(reason));
 	PROBE_LOAD_END(-rc, clock_ns() - start_ns);
 	if (rc != 0) {
-		post_fatal(driver, reason[0] ? reason : strerror(-rc));
+		char text[1024];
+
+		snprintf(text, sizeof(text), "%s: %s", options->model_path,
+			 reason[0] ? reason : strerror(-rc));
+		post_fatal(driver, text);
 		return rc;
 	}
 	if (reason[0])

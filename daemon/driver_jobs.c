@@ -88,8 +88,17 @@ void run_fail_job_errno(struct run *run, struct job *job, int rc)
 	struct api_error error;
 
 	log_error("%s: the engine failed: %s", job->request->id, strerror(-rc));
-	api_fail(&error, 500, NULL, "engine_error", "the engine failed: %s",
-		 strerror(-rc));
+	/* What was promised is within --kv-bytes: it is the system that has no more. */
+	if (rc == -ENOSPC || rc == -EAGAIN || rc == -ENOMEM) {
+		api_fail(
+			&error, 503, NULL, "out_of_memory",
+			"the system has no memory or no file descriptors left for this "
+			"request");
+		error.retry_after_s = 5;
+	} else {
+		api_fail(&error, 500, NULL, "engine_error",
+			 "the engine failed: %s", strerror(-rc));
+	}
 	run_fail_job(run, job, &error);
 }
 

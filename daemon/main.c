@@ -59,6 +59,26 @@ static void raise_file_limit(void)
 		log_debug("the limit of open files stays: %s", strerror(errno));
 }
 
+/* What the handler below tidies up: set before, never changed. */
+static struct listen_socket *socket_in_use;
+
+/*
+ * The model's file is mapped while it loads: reading what somebody cut off meanwhile ends here,
+ * with a reason. Async-signal-safe calls only.
+ */
+static void on_bus_error(int signo)
+{
+	static const char text[] =
+		"tarnd: bus error: a mapped file was cut while it was read (the model's, while "
+		"loading), or memory failed\n";
+	ssize_t nr = write(STDERR_FILENO, text, sizeof(text) - 1);
+
+	(void)signo;
+	(void)nr;
+	listen_close(socket_in_use);
+	_exit(EXIT_CODE_FAILURE);
+}
+
 static int take_socket(struct daemon *daemon)
 {
 	const struct options *options = &daemon->options;
@@ -138,6 +158,10 @@ int main(int argc, char **argv)
 	}
 	log_init(daemon.options.log_level);
 	signal(SIGPIPE, SIG_IGN);
+	/* Beyond the limit of a file's size: an errno will do. */
+	signal(SIGXFSZ, SIG_IGN);
+	socket_in_use = &daemon.socket;
+	signal(SIGBUS, on_bus_error);
 	/* Several threads parse JSON: the hash seed is made here, once. */
 	json_object_seed(0);
 	raise_file_limit();

@@ -136,6 +136,18 @@ static void take_own(struct server *server, const struct reply *reply)
 	}
 }
 
+/*
+ * Whoever ran was told why it ends no further: a step can last longer than any wait, so this
+ * counts from there. Clients that do not even read an error are not waited for.
+ */
+static void maybe_give_up(struct server *server)
+{
+	if (!server->is_giving_up || !server->is_driver_done)
+		return;
+	server->is_giving_up = false;
+	event_base_loopexit(server->base, &(struct timeval){ .tv_sec = 1 });
+}
+
 static void on_replies(evutil_socket_t fd, short what, void *arg)
 {
 	struct server *server = arg;
@@ -153,6 +165,7 @@ static void on_replies(evutil_socket_t fd, short what, void *arg)
 			exchange_take(reply->request->exchange, reply);
 		reply_destroy(reply);
 	}
+	maybe_give_up(server);
 	maybe_leave(server);
 }
 
@@ -166,10 +179,9 @@ static void on_drain_timeout(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	log_warn("%u s are over: giving up what still runs",
 		 server->options->drain_timeout_s);
+	server->is_giving_up = true;
 	server_stop(server, true);
-	/* Clients that do not even read an error are not waited for. */
-	server->state = SERVER_STOPPED;
-	event_base_loopexit(server->base, &(struct timeval){ .tv_sec = 1 });
+	maybe_give_up(server);
 }
 
 void server_stop(struct server *server, bool abort)

@@ -50,6 +50,7 @@ struct server {
 	enum server_state state;
 	bool is_failed; /* a fatal message came */
 	bool is_driver_done;
+	bool is_giving_up; /* the drain timeout is over */
 	int exit_code;
 	char fatal[512];
 	/* How far the load is: written by the driver's thread, under the lock. */

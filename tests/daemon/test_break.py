@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A system that gives less than usual: few descriptors, no room for files, a model file that is
+cut while it loads, steps longer than the daemon's patience. A reason each time, never a crash."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from kit import MODEL, Daemon, need_model, run_together, tap, wait_for  # noqa: E402
+
+OK, FAILURE, USAGE, NO_MODEL, IN_USE, NO_SOCKET = range(6)
+
+
+def limited(which, value):
+    return lambda: resource.setrlimit(which, (value, value))
+
+
+class Break(unittest.TestCase):
+    def setUp(self):
+        need_model()
+        self.daemons = []
+
+    def tearDown(self):
+        for daemon in self.daemons:
+            daemon.stop()
+
+    def start(self, *options, **keywords):
+        daemon = Daemon(*options, **keywords)
+        self.daemons.append(daemon)
+        return daemon
+
+    # ---- descriptors and memory ----------------------------------------------------------------
+
+    def test_a_warm_cache_leaves_descriptors_for_clients(self):
+        nr_fds = 64
+        daemon = self.start(preexec=limited(resource.RLIMIT_NOFILE, nr_fds))
+        for number in range(nr_fds):
+            daemon.complete([1000 + number] * 65, max_tokens=1)
+        open_fds = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+        self.assertGreater(open_fds, nr_fds // 2)  # else this shows nothing
+        connection, response = daemon.start_stream(max_tokens=4000)
+        others = [daemon.connect(timeout=20 * tap.TIME_SCALE) for _ in range(6)]
+        for other in others:
+            other.request("GET", "/health")
+        for other in others:
+            self.assertEqual(200, other.getresponse().status)
+            other.close()
+        self.assertTrue(daemon.stats()["running"])
+        response.close()
+        connection.close()
+        daemon.wait_idle()
+
+    def test_no_descriptors_for_a_request_is_a_503_and_no_harm(self):
+        daemon = self.start(preexec=limited(resource.RLIMIT_NOFILE, 32))
+        alone = daemon.complete("Few descriptors", max_tokens=8)["choices"][0]["text"]
+        body = {"prompt": "Few descriptors", "max_tokens": 40, "n": 40, "ignore_eos": True}
+        reply = daemon.post("/v1/completions", body)
+        self.assertEqual(503, reply.status, reply.body)
+        self.assertEqual("out_of_memory", reply.error["code"])
+        self.assertIn("descriptors", reply.error["message"])
+        self.assertGreaterEqual(int(reply.headers["Retry-After"]), 1)
+        daemon.wait_idle()
+        again = run_together([lambda: daemon.complete("Few descriptors", max_tokens=8)] * 2)
+        self.assertEqual([alone] * 2, [one["choices"][0]["text"] for one in again])
+
+    def test_no_room_for_a_file_is_no_signal(self):
+        daemon = self.start(preexec=limited(resource.RLIMIT_FSIZE, 0), wait=False)
+        self.assertEqual(NO_SOCKET, daemon.wait_exit())
+
+    # ---- files ---------------------------------------------------------------------------------
+
+    def test_a_model_that_cannot_be_used_is_named(self):
+        for model in ("/nonexistent/model.gguf", "/dev/null", __file__):
+            daemon = self.start(model=model, wait=False)
+            self.assertEqual(NO_MODEL, daemon.wait_exit())
+            self.assertIn(f"{model}: ", daemon.log)
+
+    def test_a_model_that_is_cut_while_it_loads(self):
+        folder = tempfile.mkdtemp(prefix="tarn-cut-")
+        self.addCleanup(shutil.rmtree, folder)
+        model = os.path.join(folder, "model.gguf")
+        shutil.copy(MODEL, model)
+        daemon = self.start(model=model, wait=False)
+        wait_for(lambda: "opening the file" in daemon.log, "loading")
+        os.truncate(model, 1 << 20)
+        # Before, in or after the mapping: refused, ended with a reason, or loaded already.
+        ended = wait_for(lambda: daemon.process.poll() is not None or "ready:" in daemon.log, "it")
+        self.assertTrue(ended)
+        if daemon.process.poll() is not None:
+            self.assertIn(daemon.process.returncode, (FAILURE, NO_MODEL), daemon.log)
+            self.assertRegex(daemon.log, "bus error: a mapped file was cut|truncated")
+            self.assertEqual(["log"], os.listdir(daemon.dir))
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def test_whoever_is_given_up_in_a_long_step_is_told(self):
+        # The prompt takes two steps; the head goes out after the first, the second is long.
+        daemon = self.start("--drain-timeout", "0", "--max-batch-tokens", "3000", "--threads", "1")
+        connection = daemon.connect()
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"prompt": [5 + i % 900 for i in range(6000)], "max_tokens": 5, "stream": True}))
+        response = connection.getresponse()
+        daemon.process.send_signal(signal.SIGTERM)
+        rest = response.read()
+        self.assertIn(b'"code":"shutting_down"', rest)
+        self.assertEqual(OK, daemon.wait_exit())
+        connection.close()
+
+
+if __name__ == "__main__":
+    tap.main()
