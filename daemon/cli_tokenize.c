@@ -61,7 +61,7 @@ int cli_tokenize(const struct cli_options *options)
 	if (rc == 0)
 		exit_code = print_ids(ids, nr);
 	else
-		cli_complain("%s", err[0] ? err : strerror(-rc));
+		cli_complain("%s: %s", path, err[0] ? err : strerror(-rc));
 	free(ids);
 	free(text);
 	free(path);

@@ -208,7 +208,8 @@ class Tokenize(CliTest):
         self.ends(result, 0, "", "[256]\n")
 
     def test_a_file_that_is_no_model(self):
-        self.ends(tarn("tokenize", "--model", "/bin/sh", stdin=b"x"), 3, "GGUF", "")
+        self.ends(tarn("tokenize", "--model", "/bin/sh", stdin=b"x"), 3,
+                  "/bin/sh: not a GGUF file", "")
 
     def test_a_full_disk_is_told(self):
         with open("/dev/full", "wb") as full:
