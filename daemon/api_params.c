@@ -54,8 +54,15 @@ static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 {
 	static const char *const zeros[] = { "presence_penalty",
 					     "frequency_penalty" };
-	static const char *const empties[] = { "logit_bias", "tools",
-					       "functions" };
+	static const struct {
+		const char *name;
+		json_type type;
+		const char *type_name;
+	} empties[] = {
+		{ "logit_bias", JSON_OBJECT, "an object" },
+		{ "tools", JSON_ARRAY, "an array" },
+		{ "functions", JSON_ARRAY, "an array" },
+	};
 	const json_t *field;
 
 	for (size_t i = 0; i < sizeof(zeros) / sizeof(zeros[0]); i++) {
@@ -69,11 +76,16 @@ static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 					zeros[i]);
 	}
 	for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
-		field = api_get(body, empties[i]);
+		field = api_get(body, empties[i].name);
+		if (field && json_typeof(field) != empties[i].type)
+			return api_fail(error, 400, empties[i].name,
+					"invalid_type", "%s must be %s",
+					empties[i].name, empties[i].type_name);
 		if (field &&
 		    json_object_size(field) + json_array_size(field) > 0)
-			return api_fail(error, 400, empties[i], "unsupported",
-					"%s is not supported", empties[i]);
+			return api_fail(error, 400, empties[i].name,
+					"unsupported", "%s is not supported",
+					empties[i].name);
 	}
 	field = api_get(body, "response_format");
 	if (field) {

@@ -327,6 +327,16 @@ TEST_F(api, another_model_is_not_found)
 	EXPECT_STREQ("model_not_found", self->error.code);
 }
 
+TEST_F(api, what_is_not_built_must_have_its_type_all_the_same)
+{
+	completion_err("{\"prompt\": \"a\", \"logit_bias\": 5}", 400,
+		       "logit_bias", "must be an object");
+	completion_err("{\"prompt\": \"a\", \"tools\": true}", 400, "tools",
+		       "must be an array");
+	completion_err("{\"prompt\": \"a\", \"functions\": \"f\"}", 400,
+		       "functions", "must be an array");
+}
+
 TEST_F(api, what_is_not_built_is_refused_unless_neutral)
 {
 	static const char *const cases[][2] = {
