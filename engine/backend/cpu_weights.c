@@ -4,6 +4,7 @@
  * arena that is read-only from then on. Driver thread, but for the packing.
  */
 #include <errno.h>
+#include <numa.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,9 @@ static uint8_t *map_arena(uint64_t bytes)
 	if (p == MAP_FAILED)
 		return NULL;
 	(void)madvise(p, bytes, MADV_HUGEPAGE);
+	/* Threads of all nodes take rows of all matrices: every node's memory bears its share. */
+	if (numa_available() >= 0 && numa_max_node() > 0)
+		numa_interleave_memory(p, bytes, numa_all_nodes_ptr);
 	return p;
 }
 
