@@ -96,7 +96,7 @@ class Own(OwnTest):
 
     def test_what_tarnd_says_when_it_cannot_start(self):
         self.ends(tarn("run", "--model", "/bin/sh", "x", **self.where), 3,
-                  "tarn: not a GGUF file", "")
+                  "tarn: /bin/sh: not a GGUF file", "")
         result = tarn("run", "--model", "/bin/sh", "--threads", "9999", "x", **self.where)
         self.ends(result, 2, 'tarn: --threads: "9999" is not a number from 1 to 4096\n', "")
         self.leaves_nothing()
