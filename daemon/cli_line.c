@@ -25,6 +25,9 @@ struct cli_line {
 	History *history;
 	bool is_terminal;
 	const char *prompt;
+	/* What was read without the editor and belongs to later lines. */
+	char *ahead;
+	size_t ahead_len, ahead_size;
 };
 
 static char *give_prompt(EditLine *editor)
@@ -135,6 +138,7 @@ void cli_line_destroy(struct cli_line *line)
 		el_end(line->editor);
 	if (line->history)
 		history_end(line->history);
+	free(line->ahead);
 	free(line);
 }
 
@@ -150,6 +154,8 @@ static int read_edited(struct cli_line *line, char **out_text)
 	int nr = 0;
 
 	el_resize(line->editor);
+	/* Before the prompt shows: what is typed at it is to be echoed once, by the editor. */
+	el_set(line->editor, EL_PREP_TERM, 1);
 	text = el_gets(line->editor, &nr);
 	if (!text || nr <= 0)
 		return cli_signal_noted() ? -EINTR : -ENODATA;
@@ -161,33 +167,84 @@ static int read_edited(struct cli_line *line, char **out_text)
 	return 0;
 }
 
+/*
+ * Reads what is there behind the text read ahead. It waits for a signal as
+ * well as for input: a read alone would miss one that came just before it.
+ * Return: the bytes read, 0 at the end, -EINTR, -ENOMEM, -errno.
+ */
+static ssize_t read_ahead(struct cli_line *line)
+{
+	struct pollfd wait[] = {
+		{ .fd = STDIN_FILENO, .events = POLLIN },
+		{ .fd = cli_signal_fd(), .events = POLLIN },
+	};
+	char *bytes;
+	ssize_t nr;
+
+	if (line->ahead_size - line->ahead_len < 4096) {
+		bytes = realloc(line->ahead, line->ahead_size * 2 + 4096);
+		if (!bytes)
+			return -ENOMEM;
+		line->ahead = bytes;
+		line->ahead_size = line->ahead_size * 2 + 4096;
+	}
+	for (;;) {
+		if (cli_signal_noted())
+			return -EINTR;
+		if (poll(wait, 2, -1) < 0 && errno != EINTR)
+			return -errno;
+		if (cli_signal_noted() || !wait[0].revents)
+			continue;
+		nr = read(STDIN_FILENO, line->ahead + line->ahead_len,
+			  line->ahead_size - line->ahead_len);
+		if (nr < 0 && errno == EINTR)
+			continue;
+		if (nr > 0)
+			line->ahead_len += (size_t)nr;
+		return nr < 0 ? -errno : nr;
+	}
+}
+
+/* The first len bytes read ahead become a line; what is behind its end stays. */
+static int take_ahead(struct cli_line *line, size_t len, char **out_text)
+{
+	const size_t taken = len < line->ahead_len ? len + 1 : len;
+
+	*out_text = strndup(line->ahead, len);
+	if (!*out_text)
+		return -ENOMEM;
+	line->ahead_len -= taken;
+	memmove(line->ahead, line->ahead + taken, line->ahead_len);
+	return 0;
+}
+
 static int read_plain(struct cli_line *line, char **out_text)
 {
-	char *text = NULL;
-	size_t size = 0;
-	ssize_t len;
-	int rc;
+	size_t seen = 0;
+	const char *end;
+	ssize_t nr;
 
 	if (line->is_terminal) {
 		fputs(line->prompt, stdout);
 		fflush(stdout);
 	}
-	errno = 0;
-	len = getline(&text, &size, stdin);
-	if (len < 0) {
-		rc = feof(stdin)	? -ENODATA :
-		     cli_signal_noted() ? -EINTR :
-		     errno == ENOMEM	? -ENOMEM :
-					  -EIO;
-		/* Ctrl-D on a terminal ends the input once. */
-		clearerr(stdin);
-		free(text);
-		return rc;
+	for (;;) {
+		end = line->ahead_len > seen ? memchr(line->ahead + seen, '\n',
+						      line->ahead_len - seen) :
+					       NULL;
+		if (end)
+			return take_ahead(line, (size_t)(end - line->ahead),
+					  out_text);
+		seen = line->ahead_len;
+		nr = read_ahead(line);
+		if (nr == 0 && line->ahead_len)
+			return take_ahead(line, line->ahead_len, out_text);
+		/* What was typed before Ctrl-C is dropped, as a terminal does. */
+		if (nr == -EINTR && line->is_terminal)
+			line->ahead_len = 0;
+		if (nr <= 0)
+			return nr == 0 ? -ENODATA : (int)nr;
 	}
-	if (len && text[len - 1] == '\n')
-		text[len - 1] = '\0';
-	*out_text = text;
-	return 0;
 }
 
 int cli_line_read(struct cli_line *line, const char *prompt, char **out_text)
