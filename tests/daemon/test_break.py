@@ -101,10 +101,11 @@ class Break(unittest.TestCase):
     # ---- the end -------------------------------------------------------------------------------
 
     def test_whoever_is_given_up_in_a_long_step_is_told(self):
-        # Two steps: the head goes out after the first, the second is long: longer
-        # than the daemon waits (0 s and what it grants its clients), not longer than a test may be.
+        # Two steps: the head goes out after the first, the second is long: longer than the daemon
+        # waits (0 s and what it grants its clients), not longer than a test may be.
         half = 3000 if tap.TIME_SCALE == 1 else 400
-        daemon = self.start("--drain-timeout", "0", "--max-batch-tokens", str(half), "--threads", "1")
+        daemon = self.start("--drain-timeout", "0", "--max-batch-tokens", str(half),
+                            "--threads", "1")
         connection = daemon.connect()
         connection.request("POST", "/v1/completions", json.dumps(
             {"prompt": [5 + i % 900 for i in range(2 * half)], "max_tokens": 5, "stream": True}))
