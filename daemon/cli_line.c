@@ -210,9 +210,11 @@ static int take_ahead(struct cli_line *line, size_t len, char **out_text)
 {
 	const size_t taken = len < line->ahead_len ? len + 1 : len;
 
-	*out_text = strndup(line->ahead, len);
+	*out_text = malloc(len + 1);
 	if (!*out_text)
 		return -ENOMEM;
+	memcpy(*out_text, line->ahead, len);
+	(*out_text)[len] = '\0';
 	line->ahead_len -= taken;
 	memmove(line->ahead, line->ahead + taken, line->ahead_len);
 	return 0;
