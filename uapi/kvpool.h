@@ -617,8 +617,10 @@ struct kvpool_mark {
  * this buffer); EDQUOT (shared quota); EMFILE (keys); ESTALE.
  *
  * UNPUBLISH withdraws every key of the buffer; who has it open keeps it. The
- * charge moves back to the owner, quota or not. Errors: ENOENT (it has none);
- * EPERM (neither publisher nor owner); ESTALE.
+ * charge stays with the shared account until the pages go: moved back, it
+ * might not fit the owner's quota. A buffer whose keys were all replaced by
+ * newer ones is withdrawn by that. Errors: ENOENT (not published); EPERM
+ * (neither publisher nor owner); ESTALE.
  */
 struct kvpool_buf_publish {
 	__u32 size;

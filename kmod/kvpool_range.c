@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pages of a range: COMMIT and RELEASE, and what a fault fills.
+ */
+#include <linux/highmem.h>
+#include <linux/mm.h>
+#include <linux/overflow.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "kvpool_private.h"
+#include "kvpool_trace.h"
+
+/* ---- filling -------------------------------------------------------------------- */
+
+/* Context: sem. Why the buffer cannot be filled at @first; 0: it can. */
+static int check_open(struct kvpool_buf *buf, pgoff_t first)
+{
+	if (buf->is_volatile || buf->is_purged || first < buf->nr_sealed)
+		return -EPERM;
+	return 0;
+}
+
+/* The first page of [from, end) that has no folio; @end: none. Context: sem. */
+static pgoff_t next_gap(struct kvpool_buf *buf, pgoff_t from, pgoff_t end)
+{
+	struct kvpool_folio *f;
+
+	while (from < end) {
+		f = xa_load(&buf->folios, from);
+		if (!f)
+			break;
+		from = kvpool_folio_end(f);
+	}
+	return min(from, end);
+}
+
+/*
+ * The largest folio that fits at @index: within the buffer, behind the seal,
+ * and where nothing is. Context: sem.
+ */
+static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index,
+			     unsigned int max_order)
+{
+	static const unsigned int orders[] = { KVPOOL_HUGE_ORDER,
+					       KVPOOL_BLOCK_ORDER };
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(orders); i++) {
+		const pgoff_t nr = 1UL << orders[i];
+		unsigned long first = ALIGN_DOWN(index, nr);
+
+		if (orders[i] > max_order || first < buf->nr_sealed ||
+		    first + nr > buf->bytes >> PAGE_SHIFT)
+			continue;
+		if (!xa_find(&buf->folios, &first, first + nr - 1, XA_PRESENT))
+			return orders[i];
+	}
+	return 0;
+}
+
+/*
+ * A folio for the gap at @index, of the largest order that is to be had; not
+ * in the buffer yet. Context: the buffer's sem is not held, or nobody knows the
+ * buffer. Return: 0, -ENOSPC, -EDQUOT, -ENOMEM.
+ */
+int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index,
+			  struct kvpool_folio **out_f)
+{
+	unsigned int order = buf->max_order;
+	int rc;
+
+	for (;;) {
+		down_read(&buf->sem);
+		order = order_at(buf, index, order);
+		up_read(&buf->sem);
+		rc = kvpool_folio_create(buf->pool, buf->owner,
+					 ALIGN_DOWN(index, 1UL << order), order,
+					 out_f);
+		if (!rc || !order)
+			return rc;
+		order--; /* order_at() rounds it down to one in use */
+	}
+}
+
+/* Puts new folios in, those that others were faster with left out. */
+static int insert_all(struct kvpool_buf *buf, struct list_head *fresh,
+		      struct list_head *rest, pgoff_t first)
+{
+	struct kvpool_folio *f, *next;
+	unsigned long index;
+	LIST_HEAD(done);
+	int rc;
+
+	lockdep_assert_held_write(&buf->sem);
+	rc = check_open(buf, first);
+	list_for_each_entry_safe(f, next, fresh, list) {
+		if (rc)
+			break;
+		index = f->index;
+		if (f->index < buf->nr_sealed ||
+		    xa_find(&buf->folios, &index, kvpool_folio_end(f) - 1,
+			    XA_PRESENT)) {
+			list_move(&f->list, rest);
+			continue;
+		}
+		rc = xa_err(xa_store_range(&buf->folios, f->index,
+					   kvpool_folio_end(f) - 1, f,
+					   GFP_KERNEL_ACCOUNT));
+		if (!rc)
+			list_move(&f->list, &done);
+	}
+	if (!rc)
+		return 0;
+	/* Nobody has seen them: faults wait for sem. */
+	list_for_each_entry(f, &done, list)
+		xa_erase(&buf->folios, f->index);
+	list_splice(&done, rest);
+	list_splice_init(fresh, rest);
+	return rc;
+}
+
+static int fill_all(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
+		    struct list_head *fresh, pgoff_t *out_end)
+{
+	struct kvpool_folio *f;
+	pgoff_t at = first;
+	int rc;
+
+	for (;;) {
+		down_read(&buf->sem);
+		rc = check_open(buf, first);
+		at = next_gap(buf, at, end);
+		up_read(&buf->sem);
+		*out_end = at;
+		if (rc || at == end)
+			return rc;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		rc = kvpool_buf_make_folio(buf, at, &f);
+		if (rc)
+			return rc;
+		list_add_tail(&f->list, fresh);
+		at = kvpool_folio_end(f);
+		cond_resched();
+	}
+}
+
+/**
+ * kvpool_buf_populate() - have pages in [first, end)
+ * @buf: the buffer
+ * @first: first page
+ * @end: behind the last page
+ * @is_partial: keep what could be given, and succeed if that is anything
+ * @out_end: pages [first, *out_end) are there
+ *
+ * The new folios are made without a lock, which is what takes long, and put in
+ * all at once: all or nothing.
+ *
+ * Context: may sleep; no lock of the module is held; page faults call it.
+ * Return: 0; -ENOSPC, -EDQUOT, -ENOMEM, -EPERM, -EINTR.
+ */
+int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
+			bool is_partial, pgoff_t *out_end)
+{
+	struct kvpool_pool *pool = buf->pool;
+	struct kvpool_folio *f, *next;
+	LIST_HEAD(fresh);
+	LIST_HEAD(rest);
+	int rc, rc_insert;
+
+	rc = fill_all(buf, first, end, &fresh, out_end);
+	if (rc == -ENOSPC || rc == -EDQUOT) {
+		spin_lock(&pool->acct_lock);
+		pool->limit_hits++;
+		spin_unlock(&pool->acct_lock);
+		trace_kvpool_limit(buf, (u64)(end - *out_end) << PAGE_SHIFT, rc);
+		kvpool_event_send(pool, KVPOOL_EVENT_LIMIT, buf->id,
+				  (u64)(end - first) << PAGE_SHIFT,
+				  buf->owner->uid);
+	}
+	if (rc && is_partial && *out_end > first)
+		rc = 0;
+	if (rc) {
+		list_splice_init(&fresh, &rest);
+	} else if (!list_empty(&fresh)) {
+		down_write(&buf->sem);
+		rc_insert = insert_all(buf, &fresh, &rest, first);
+		up_write(&buf->sem);
+		rc = rc_insert;
+	}
+	list_for_each_entry_safe(f, next, &rest, list) {
+		list_del(&f->list);
+		kvpool_folio_destroy(pool, f);
+	}
+	return rc;
+}
+
+/* ---- the calls ------------------------------------------------------------------- */
+
+static int read_range(struct kvpool_handle *handle,
+		      const struct kvpool_buf_range *args, pgoff_t *out_first,
+		      pgoff_t *out_end)
+{
+	u64 end;
+
+	if (!args->len || args->offset % PAGE_SIZE || args->len % PAGE_SIZE ||
+	    check_add_overflow(args->offset, args->len, &end) ||
+	    end > handle->buf->bytes)
+		return -EINVAL;
+	*out_first = args->offset >> PAGE_SHIFT;
+	*out_end = end >> PAGE_SHIFT;
+	return READ_ONCE(handle->is_revoked) ? -ESTALE : 0;
+}
+
+static int check_poison(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
+{
+	struct kvpool_folio *f;
+	unsigned long index;
+	int rc = 0;
+
+	down_read(&buf->sem);
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+		if (kvpool_folio_is_poisoned(f))
+			rc = -EHWPOISON;
+	up_read(&buf->sem);
+	return rc;
+}
+
+int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,
+			struct kvpool_new_fd *out_fd)
+{
+	struct kvpool_buf_range *args = &arg->buf_range;
+	struct kvpool_handle *handle = file->private_data;
+	struct kvpool_buf *buf = handle->buf;
+	const u64 start = ktime_get_ns();
+	pgoff_t first, end, done;
+	int rc;
+
+	if (args->flags & ~KVPOOL_COMMIT_PARTIAL)
+		return -EOPNOTSUPP;
+	rc = read_range(handle, args, &first, &end);
+	if (rc)
+		return rc;
+	rc = check_poison(buf, first, end);
+	if (rc)
+		return rc;
+	/*
+	 * The state may move between the making and the look: what counts is
+	 * that the pages are there when nobody took them away since.
+	 */
+	rc = kvpool_buf_populate(buf, first, end,
+				 args->flags & KVPOOL_COMMIT_PARTIAL, &done);
+	trace_kvpool_commit(buf, args->offset, args->len, rc,
+			    ktime_get_ns() - start);
+	if (rc)
+		return rc;
+	args->out_done = (u64)(done - first) << PAGE_SHIFT;
+	spin_lock(&buf->pool->acct_lock);
+	buf->pool->commits++;
+	spin_unlock(&buf->pool->acct_lock);
+	return 0;
+}
+
+static void zero_pages(struct kvpool_folio *f, pgoff_t first, pgoff_t end)
+{
+	pgoff_t at;
+
+	for (at = first; at < end; at++)
+		clear_highpage(folio_page(f->folio, at - f->index));
+}
+
+/* ---- a folio that lies partly in the range ------------------------------------ */
+
+/* Small folios for the pages of @index's folio that lie outside [first, end). */
+static void make_pieces(struct kvpool_buf *buf, pgoff_t index, pgoff_t first,
+			pgoff_t end, struct list_head *pieces)
+{
+	struct kvpool_folio *f, *piece;
+	pgoff_t at, from = 0, to = 0;
+
+	down_read(&buf->sem);
+	f = xa_load(&buf->folios, index);
+	if (f && (f->index < first || kvpool_folio_end(f) > end)) {
+		from = f->index;
+		to = kvpool_folio_end(f);
+	}
+	up_read(&buf->sem);
+	for (at = from; at < to; at++) {
+		if (at >= first && at < end)
+			continue;
+		if (kvpool_folio_create(buf->pool, buf->owner, at, 0, &piece))
+			return;
+		list_add_tail(&piece->list, pieces);
+	}
+}
+
+static bool has_all_pieces(const struct kvpool_folio *f, pgoff_t first,
+			   pgoff_t end, const struct list_head *pieces)
+{
+	const pgoff_t f_end = kvpool_folio_end(f);
+	const pgoff_t nr = (1UL << f->order) -
+			   (min(end, f_end) - max(first, f->index));
+	struct kvpool_folio *piece;
+	pgoff_t found = 0;
+
+	list_for_each_entry(piece, pieces, list)
+		if (piece->index >= f->index && piece->index < f_end)
+			found++;
+	return found == nr;
+}
+
+/*
+ * Put the pieces in the place of @f, with its bytes. Context: sem, written;
+ * the whole folio is blocked. Return: whether @f is out of the buffer.
+ */
+static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
+			  pgoff_t first, pgoff_t end, struct list_head *pieces)
+{
+	XA_STATE_ORDER(xas, &buf->folios, f->index, 0);
+	struct kvpool_folio *piece, *next;
+	pgoff_t at;
+
+	if (!has_all_pieces(f, first, end, pieces) ||
+	    folio_ref_count(f->folio) != 1 ||
+	    kvpool_folio_nr_bufs(buf->pool, f) != 1 ||
+	    kvpool_folio_is_poisoned(f))
+		return false;
+	xas_split_alloc(&xas, f, f->order, GFP_KERNEL_ACCOUNT);
+	if (xas_error(&xas))
+		return false;
+	xas_lock(&xas);
+	xas_split(&xas, f, f->order);
+	xas_unlock(&xas);
+	list_for_each_entry_safe(piece, next, pieces, list) {
+		if (piece->index < f->index ||
+		    piece->index >= kvpool_folio_end(f))
+			continue;
+		list_del(&piece->list);
+		copy_highpage(&piece->folio->page,
+			      folio_page(f->folio, piece->index - f->index));
+		/* The nodes are there: nothing is allocated. */
+		xa_store(&buf->folios, piece->index, piece, GFP_NOWAIT);
+	}
+	for (at = max(first, f->index); at < min(end, kvpool_folio_end(f)); at++)
+		xa_erase(&buf->folios, at);
+	return true;
+}
+
+/* Context: sem, written. Return: the bytes that left the buffer. */
+static u64 take_range(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
+		      struct list_head *pieces, struct list_head *gone)
+{
+	struct kvpool_folio *f;
+	pgoff_t from = first, to = end;
+	unsigned long index;
+	u64 done = 0;
+
+	f = xa_load(&buf->folios, first);
+	if (f)
+		from = min(from, f->index);
+	f = xa_load(&buf->folios, end - 1);
+	if (f)
+		to = max(to, kvpool_folio_end(f));
+	kvpool_buf_block(buf, from, to);
+	xa_for_each_range(&buf->folios, index, f, first, end - 1) {
+		const pgoff_t f_first = max(first, f->index);
+		const pgoff_t f_end = min(end, kvpool_folio_end(f));
+
+		if (f->index >= first && kvpool_folio_end(f) <= end) {
+			xa_erase(&buf->folios, f->index);
+			list_add_tail(&f->list, gone);
+		} else if (replace_folio(buf, f, first, end, pieces)) {
+			list_add_tail(&f->list, gone);
+		} else {
+			zero_pages(f, f_first, f_end);
+			continue;
+		}
+		done += (u64)(f_end - f_first) << PAGE_SHIFT;
+	}
+	return done;
+}
+
+static void destroy_list(struct kvpool_pool *pool, struct list_head *list)
+{
+	struct kvpool_folio *f, *next;
+
+	list_for_each_entry_safe(f, next, list, list) {
+		list_del(&f->list);
+		kvpool_folio_destroy(pool, f);
+		cond_resched();
+	}
+}
+
+int kvpool_ioctl_release(struct file *file, union kvpool_argument *arg,
+			 struct kvpool_new_fd *out_fd)
+{
+	struct kvpool_buf_range *args = &arg->buf_range;
+	struct kvpool_handle *handle = file->private_data;
+	struct kvpool_buf *buf = handle->buf;
+	pgoff_t first, end;
+	LIST_HEAD(pieces);
+	LIST_HEAD(gone);
+	int rc;
+
+	if (args->flags)
+		return -EOPNOTSUPP;
+	rc = read_range(handle, args, &first, &end);
+	if (rc)
+		return rc;
+	make_pieces(buf, first, first, end, &pieces);
+	if (ALIGN_DOWN(first, 1UL << KVPOOL_HUGE_ORDER) !=
+	    ALIGN_DOWN(end - 1, 1UL << KVPOOL_HUGE_ORDER))
+		make_pieces(buf, end - 1, first, end, &pieces);
+	down_write(&buf->sem);
+	rc = check_open(buf, first);
+	if (!rc)
+		args->out_done = take_range(buf, first, end, &pieces, &gone);
+	up_write(&buf->sem);
+	destroy_list(buf->pool, &gone);
+	destroy_list(buf->pool, &pieces);
+	if (rc)
+		return rc;
+	trace_kvpool_release(buf, args->offset, args->len, args->out_done);
+	spin_lock(&buf->pool->acct_lock);
+	buf->pool->releases++;
+	spin_unlock(&buf->pool->acct_lock);
+	return 0;
+}
