@@ -93,6 +93,12 @@ static void fill_range(struct fixture_call *self)
 	ARG(kvpool_buf_range)->len = PAGE;
 }
 
+static void fill_hole(struct fixture_call *self)
+{
+	ARG(kvpool_buf_range)->offset = 3 * PAGE;
+	ARG(kvpool_buf_range)->len = PAGE;
+}
+
 static void fill_seal(struct fixture_call *self)
 {
 	ARG(kvpool_buf_seal)->n = 2 * PAGE;
@@ -142,7 +148,7 @@ CALL(trim, KVPOOL_POOL_TRIM, POOL, trim, .is_writer = true, .has_out = true);
 CALL(secret, KVPOOL_POOL_SECRET, POOL, nothing, .is_writer = true,
      .has_out = true);
 CALL(buf_stat, KVPOOL_BUF_STAT, BUF, nothing, .has_out = true);
-CALL(commit, KVPOOL_BUF_COMMIT, BUF, range, .is_writer = true, .has_out = true);
+CALL(commit, KVPOOL_BUF_COMMIT, BUF, hole, .is_writer = true, .has_out = true);
 CALL(release, KVPOOL_BUF_RELEASE, BUF, range, .is_writer = true,
      .has_out = true);
 CALL(seal, KVPOOL_BUF_SEAL, BUF, seal, .is_writer = true, .has_out = true);

@@ -154,7 +154,7 @@ TEST_F(seal, makes_no_new_way_to_write)
 
 TEST_F(seal, keeps_holes_and_they_stay_empty)
 {
-	uint8_t *at;
+	uint8_t *at = NULL;
 
 	memset(self->at, 0x33, 8 * PAGE);
 	buf_release_ok(self->buf, 2 * PAGE, PAGE);
