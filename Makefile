@@ -151,9 +151,10 @@ test: tests ## run the tests of one build without setting up (T=, ROOMS=, SAN=)
 bench: $(BENCH_BIN) $(PROGRAMS) ## build and run the benchmarks, one after the other
 	$(Q)scripts/run-tests --bench --build-dir $(B) $(if $(T),-t '$(T)')
 
-lint: ## check style and the arrows between rooms
+lint: ## check style, the arrows between rooms and the kernel module's ABI
 	$(Q)scripts/check-style
 	$(Q)scripts/check-deps
+	$(Q)scripts/check-abi
 
 fmt: ## lay out the C files by .clang-format
 	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The tree keeps its own rules: style, arrows between rooms, and a help line for each target."""
+"""The tree keeps its own rules: style, arrows between rooms, ABI, and a help line per target."""
 
 import os
 import re
@@ -23,6 +23,9 @@ class Tree(unittest.TestCase):
 
     def test_arrows_hold(self):
         self.check("check-deps")
+
+    def test_abi_holds(self):
+        self.check("check-abi")
 
     def test_help_lists_every_target(self):
         with open(os.path.join(tap.ROOT, "Makefile"), encoding="utf-8") as f:
