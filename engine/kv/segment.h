@@ -71,6 +71,12 @@ struct kv_cache_options {
 	uint32_t max_append_tokens;
 	uint32_t tile_tokens; /* T; 0: kv_tile_tokens(). Other values are for tests. */
 	bool prefix_cache; /* keep sealed segments for later matches */
+	/*
+	 * Publish what is kept in the pool, and look there for prefixes that are not known
+	 * here: other caches on the pool find them, other processes' too. With the prefix
+	 * cache and KV_LAYOUT_TILE only; see shared_prefix.h.
+	 */
+	bool share_prefixes;
 	/* Root of every hash chain: the numerics id, model, tokenizer, KV format. */
 	struct kvpool_key root;
 };
@@ -101,11 +107,20 @@ struct kv_cache_stat {
 	uint64_t reserved_bytes; /* promised to live sequences, not yet committed */
 	uint64_t nr_seqs, nr_segments, nr_cached_segments;
 	uint64_t query_tokens, hit_tokens; /* of the prefix cache */
+	uint64_t shared_hit_tokens; /* part of hit_tokens that came from the pool just then */
+	uint64_t nr_published, nr_imported; /* segments, so far */
+	uint64_t nr_lookups; /* in the pool */
 	uint64_t evictions;
 	uint64_t misses[KV_MISS_OFF + 1];
 };
 
 void kv_cache_stat(struct kv_cache *cache, struct kv_cache_stat *out_stat);
+
+/*
+ * Publish what was sealed since the last call, with share_prefixes: off the token path, between
+ * the steps. Never fails: what cannot be published stays this cache's own.
+ */
+void kv_cache_publish(struct kv_cache *cache);
 
 /**
  * kv_seq_open - start a sequence on the longest cached prefix of its prompt

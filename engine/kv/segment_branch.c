@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/kv/segment_private.h"
+#include "engine/kv/shared_prefix.h"
 #include "engine/probes.h"
 
 /* The reservation, or what it has grown to beyond it. */
@@ -156,6 +157,8 @@ static int seal_leaf(struct kv_seq *seq)
 	kv_seq_account(seq);
 	kv_segment_seal(old);
 	push_view(seq, old);
+	if (seq->keeps_prefix)
+		shared_prefix_queue(old);
 	kv_segment_unhold(old);
 	if (seq->keeps_prefix)
 		seq->indexed_len = seq->len;

@@ -84,6 +84,9 @@ int kv_cache_create(const struct kv_cache_options *options,
 	TAILQ_INIT(&cache->seqs);
 	TAILQ_INIT(&cache->segments);
 	TAILQ_INIT(&cache->lru);
+	TAILQ_INIT(&cache->unpublished);
+	cache->is_sharing = options->share_prefixes && options->prefix_cache &&
+			    options->layout == KV_LAYOUT_TILE;
 	pthread_mutex_init(&cache->stat_lock, NULL);
 	uint32_t tiles = kv_div_up(options->max_tokens, cache->tile_tokens) + 1;
 
@@ -161,12 +164,22 @@ uint32_t kv_need_tiles(const struct kv_cache *cache, uint32_t stream,
 	return nr < cache->max_tiles[stream] ? nr : cache->max_tiles[stream];
 }
 
+uint64_t kv_cache_takeable(const struct kv_cache *cache,
+			   const struct kvpool_stat *stat)
+{
+	return stat->volatile_bytes > cache->rest_bytes ?
+		       stat->volatile_bytes - cache->rest_bytes :
+		       0;
+}
+
 uint64_t kv_cache_avail(struct kv_cache *cache)
 {
 	struct kvpool_stat stat;
-	uint64_t own = cache->pinned_bytes + cache->evictable_bytes;
+	uint64_t own = cache->pinned_bytes + cache->evictable_bytes -
+		       cache->foreign_bytes;
 
 	kvpool_stat(cache->pool, &stat);
+	own += kv_cache_takeable(cache, &stat);
 	uint64_t others =
 		stat.resident_bytes > own ? stat.resident_bytes - own : 0;
 

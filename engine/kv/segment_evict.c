@@ -35,6 +35,10 @@ static void destroy(struct kv_segment *seg, bool is_eviction)
 	set_in_lru(seg, false);
 	cache->pinned_bytes -= seg->pinned_bytes;
 	cache->evictable_bytes -= seg->evictable_bytes;
+	cache->rest_bytes -= seg->rest_bytes;
+	cache->foreign_bytes -= seg->foreign_bytes;
+	if (seg->in_unpublished)
+		TAILQ_REMOVE(&cache->unpublished, seg, unpublished_link);
 	TAILQ_REMOVE(&cache->segments, seg, link);
 	cache->stat.nr_segments--;
 	cache->stat.nr_cached_segments -= seg->is_unused;
@@ -69,21 +73,32 @@ static void needed_tiles(const struct kv_segment *seg, uint32_t s,
 static void recount(struct kv_segment *seg)
 {
 	struct kv_cache *cache = seg->cache;
-	uint64_t pinned = 0, evictable = 0;
+	uint64_t pinned = 0, evictable = 0, rest = 0, foreign = 0;
 
 	for (uint32_t s = 0; s < cache->nr_streams; s++) {
 		const struct kv_seg_stream *st = &seg->streams[s];
 		uint64_t all = kv_tile_bytes(cache, s, st->first_tile,
 					     st->end_tile),
 			 held = 0;
+		bool is_resting = !st->nr_refs && !seg->nr_holds;
 		uint32_t first, end;
 
 		needed_tiles(seg, s, &first, &end);
-		if (first < end)
+		if (st->is_fixed)
+			held = st->nr_refs ? all : 0;
+		else if (first < end)
 			held = kv_tile_bytes(cache, s, first, end);
 		pinned += held;
 		evictable += all - held;
+		if (st->is_alias || (st->is_fixed && is_resting))
+			foreign += all;
+		else if (is_resting)
+			rest += all;
 	}
+	cache->rest_bytes += rest - seg->rest_bytes;
+	cache->foreign_bytes += foreign - seg->foreign_bytes;
+	seg->rest_bytes = rest;
+	seg->foreign_bytes = foreign;
 	cache->pinned_bytes += pinned - seg->pinned_bytes;
 	cache->evictable_bytes += evictable - seg->evictable_bytes;
 	seg->pinned_bytes = pinned;
@@ -140,7 +155,7 @@ static void rest_stream(struct kv_segment *seg, uint32_t s)
 		kv_segment_advise(seg, s, KVPOOL_VOLATILE, NULL);
 }
 
-/* The pool took the pages of a volatile stream. */
+/* The pool took the pages of a volatile stream, this process' or another's memory. */
 static void lose_stream(struct kv_segment *seg, uint32_t s)
 {
 	kv_segment_drop_stream(seg, s);
@@ -229,6 +244,8 @@ int kv_segment_hold(struct kv_segment *seg)
 	seg->nr_holds++;
 	if (is_lost)
 		kv_segment_unhold(seg);
+	else
+		recount(seg);
 	return is_lost ? -ESTALE : 0;
 }
 
@@ -247,6 +264,7 @@ static void evict_parts(struct kv_segment *seg)
 	struct kv_cache *cache = seg->cache;
 	const struct kv_view *view;
 	uint32_t first, end, last_end = seg->start;
+	bool is_fixed = false;
 
 	LIST_FOREACH(view, &seg->views, link)
 	last_end = view->end > last_end ? view->end : last_end;
@@ -254,15 +272,20 @@ static void evict_parts(struct kv_segment *seg)
 		if (!seg->streams[s].bufs)
 			continue;
 		needed_tiles(seg, s, &first, &end);
-		if (seg->streams[s].nr_refs)
-			kv_segment_trim(seg, s, first, end);
-		else
+		if (!seg->streams[s].nr_refs)
 			kv_segment_drop_stream(seg, s);
+		else if (seg->streams[s].is_fixed)
+			is_fixed = true;
+		else
+			kv_segment_trim(seg, s, first, end);
 	}
-	if (seg->entries)
-		prefix_cut(&cache->index, seg,
-			   (last_end - seg->start) / cache->tile_tokens);
-	seg->nr_tokens = last_end - seg->start;
+	if (!is_fixed) {
+		if (seg->entries)
+			prefix_cut(&cache->index, seg,
+				   (last_end - seg->start) /
+					   cache->tile_tokens);
+		seg->nr_tokens = last_end - seg->start;
+	}
 	kv_segment_update(seg);
 }
 
@@ -291,7 +314,8 @@ int kv_make_room(struct kv_cache *cache, uint64_t bytes)
 
 	for (;;) {
 		kvpool_stat(cache->pool, &stat);
-		if (stat.resident_bytes + bytes <= stat.limit_bytes)
+		if (stat.resident_bytes + bytes <=
+		    stat.limit_bytes + kv_cache_takeable(cache, &stat))
 			return 0;
 		if (!kv_evict_one(cache))
 			return -ENOSPC;

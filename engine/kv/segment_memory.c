@@ -210,6 +210,8 @@ void kv_segment_drop_stream(struct kv_segment *seg, uint32_t stream)
 {
 	free_bufs(seg, stream);
 	seg->streams[stream].is_dropped = true;
+	seg->streams[stream].is_fixed = false;
+	seg->streams[stream].is_alias = false;
 }
 
 void kv_segment_advise(struct kv_segment *seg, uint32_t stream,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/kv/segment_private.h"
+#include "engine/kv/shared_prefix.h"
 #include "engine/probes.h"
 
 /* What a sequence of @reserve tokens takes when nothing of it is shared. */
@@ -173,11 +174,42 @@ static int open_on(struct kv_cache *cache, const struct kvpool_key *root,
 }
 
 static void count_query(struct kv_cache *cache, uint32_t nr,
-			const struct prefix_match *match)
+			const struct prefix_match *match, uint32_t local_len)
 {
 	cache->stat.query_tokens += nr;
 	cache->stat.hit_tokens += match->len;
+	if (match->len > local_len)
+		cache->stat.shared_hit_tokens += match->len - local_len;
 	cache->stat.misses[match->miss]++;
+}
+
+/* As kv_seq_open(), of which @root and @usable are derived; the caller has @match, searched. */
+static int open_longest(struct kv_cache *cache, const struct kvpool_key *root,
+			const int32_t *tokens, uint32_t usable,
+			uint32_t reserve, uid_t owner,
+			struct prefix_match *match, struct kv_seq **out_seq)
+{
+	uint32_t nr_usable = usable;
+	int err;
+
+	for (;;) {
+		err = open_on(cache, root, match, reserve, owner, out_seq);
+		if (err == -ENOBUFS)
+			nr_usable = match->len;
+		/*
+		 * What is shared is pinned beside the reservation (a windowed stream; all that
+		 * is sealed in the pool): a sequence that fits alone must not fail for it.
+		 */
+		else if (err == -EAGAIN && nr_usable &&
+			 TAILQ_EMPTY(&cache->seqs))
+			nr_usable = 0;
+		else if (err != -ESTALE)
+			break;
+		prefix_search(cache, root, tokens, nr_usable, match);
+	}
+	if (nr_usable < usable)
+		match->miss = KV_MISS_EVICTED;
+	return err;
 }
 
 int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
@@ -185,11 +217,12 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 		uid_t owner, struct kv_seq **out_seq, uint32_t *out_matched,
 		enum kv_miss *out_miss)
 {
+	struct shared_prefix shared = { 0 };
 	struct prefix_match match;
 	struct kvpool_key root;
 	uint32_t reserve = reserve_tokens > nr ? reserve_tokens : nr;
 	bool keeps_prefix = cache->options.prefix_cache && salt;
-	uint32_t usable = nr && keeps_prefix ? nr - 1 : 0;
+	uint32_t usable = nr && keeps_prefix ? nr - 1 : 0, local_len;
 	int err = kv_check_size(cache, reserve);
 
 	if (err)
@@ -197,30 +230,21 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 	prefix_hash(&cache->index, &cache->options.root,
 		    salt ? salt->bytes : NULL, salt ? sizeof(salt->bytes) : 0,
 		    &root);
-	uint32_t nr_usable = usable;
-
-	do {
-		prefix_search(cache, &root, tokens, nr_usable, &match);
-		err = open_on(cache, &root, &match, reserve, owner, out_seq);
-		if (err == -ENOBUFS)
-			nr_usable = match.len;
-		/*
-		 * A windowed stream that is shared is pinned beside the reservation: a sequence
-		 * that fits alone must not fail for what it found.
-		 */
-		else if (err == -EAGAIN && nr_usable &&
-			 TAILQ_EMPTY(&cache->seqs))
-			nr_usable = 0;
-		else if (err != -ESTALE)
-			break;
-	} while (true);
+	prefix_search(cache, &root, tokens, usable, &match);
+	local_len = match.len;
+	if (shared_prefix_find(cache, &root, tokens, usable, match.len, owner,
+			       &shared))
+		prefix_search(cache, &root, tokens, usable, &match);
+	if (match.miss == KV_MISS_NEVER && shared.lacks_window)
+		match.miss = KV_MISS_WINDOW;
+	err = open_longest(cache, &root, tokens, usable, reserve, owner, &match,
+			   out_seq);
+	shared_prefix_put(&shared);
 	if (!err) {
 		(*out_seq)->keeps_prefix = keeps_prefix;
 		if (!keeps_prefix)
 			match.miss = KV_MISS_OFF;
-		else if (nr_usable < usable)
-			match.miss = KV_MISS_EVICTED;
-		count_query(cache, nr, &match);
+		count_query(cache, nr, &match, local_len);
 		*out_matched = match.len;
 		*out_miss = match.miss;
 		PROBE_PREFIX_MATCH(owner, nr, match.len, match.miss);
@@ -246,6 +270,7 @@ void kv_seq_close(struct kv_seq *seq)
 		seq->leaf = NULL;
 		kv_seq_account(seq);
 		kv_segment_seal(leaf);
+		shared_prefix_queue(leaf);
 		kv_segment_unhold(leaf);
 	}
 	PROBE_SEQUENCE_END(seq->owner, seq->len);

@@ -12,6 +12,10 @@
  * pinned + promised never exceeds what the pool can give, so evicting always makes room for what
  * was promised. Tiles committed ahead of a sequence's length are pinned and counted apart as well.
  *
+ * Of streams that are sealed in the pool (shared_prefix.h) all tiles are pinned while a chain needs
+ * one. While none does they are volatile, and not counted as this cache's own memory: letting go of
+ * them frees nothing, but the pool takes them by itself where memory is asked for.
+ *
  * All of it belongs to the engine's driver thread but for the snapshot behind kv_cache_stat().
  */
 #ifndef TARN_ENGINE_KV_SEGMENT_PRIVATE_H
@@ -39,6 +43,9 @@ struct kv_seg_stream {
 	uint32_t first_tile, end_tile; /* committed: [first_tile, end_tile) */
 	uint32_t nr_refs; /* views that hold it */
 	bool is_dropped; /* sealed, and its memory is gone */
+	/* Sealed in the pool (published here, or found there): given up whole or not at all. */
+	bool is_fixed;
+	bool is_alias; /* another segment of this cache has the same memory */
 };
 
 struct prefix_entry;
@@ -78,10 +85,13 @@ struct kv_segment {
 		entries; /* one per tile, the last one maybe partial; NULL: unindexed */
 	uint32_t nr_entries;
 	uint64_t pinned_bytes, evictable_bytes; /* as counted in the cache */
+	uint64_t rest_bytes, foreign_bytes; /* likewise */
 	bool in_lru;
+	bool in_unpublished;
 	bool is_unused; /* as counted: in the index, in no chain */
 	TAILQ_ENTRY(kv_segment) lru_link;
 	TAILQ_ENTRY(kv_segment) link; /* cache->segments */
+	TAILQ_ENTRY(kv_segment) unpublished_link;
 };
 
 TAILQ_HEAD(kv_segment_list, kv_segment);
@@ -125,15 +135,20 @@ struct kv_cache {
 	struct attn_layout layouts[KV_MAX_STREAMS];
 	uint32_t nr_streams;
 	uint32_t tile_tokens;
+	bool is_sharing;
 	uint64_t buf_bytes[KV_MAX_STREAMS]; /* virtual size of one buffer */
 	uint32_t nr_bufs[KV_MAX_STREAMS]; /* of a segment */
 	/* Most tiles of a windowed stream that one sequence ever needs at once; else UINT32_MAX. */
 	uint32_t max_tiles[KV_MAX_STREAMS];
 
 	uint64_t pinned_bytes, evictable_bytes, promised_bytes, ahead_bytes;
+	/* Parts of pinned and evictable: volatile in the pool and nobody else's; not ours alone. */
+	uint64_t rest_bytes, foreign_bytes;
 	struct kv_seq_list seqs;
 	struct kv_segment_list segments; /* sealed ones */
 	struct kv_segment_list lru; /* those with evictable bytes, oldest first */
+	struct kv_segment_list
+		unpublished; /* sealed since the last kv_cache_publish() */
 	struct prefix_index index;
 	struct kv_view *
 		match_views; /* scratch of a match: one per tile of the longest sequence */
@@ -151,6 +166,9 @@ uint64_t kv_tile_bytes(const struct kv_cache *cache, uint32_t stream,
 		       uint32_t first, uint32_t end);
 /* What the pool can give to this cache: its limit less what others hold. */
 uint64_t kv_cache_avail(struct kv_cache *cache);
+/* What the pool takes by itself when it is asked for memory, beyond what this cache may evict. */
+uint64_t kv_cache_takeable(const struct kv_cache *cache,
+			   const struct kvpool_stat *stat);
 /* Whether @extra bytes more can be pinned or promised. */
 bool kv_cache_admits(struct kv_cache *cache, uint64_t extra, uint64_t freed);
 void kv_stat_publish(struct kv_cache *cache);

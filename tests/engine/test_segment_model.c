@@ -4,7 +4,8 @@
  * K and V are derived from the token history, so every byte that attention
  * could read is known. Page limits are small: eviction and refusal happen all
  * the time. What was promised must be given: an append within its reservation
- * never fails, a sequence alone in the pool is never refused.
+ * never fails, a sequence alone in the pool is never refused. Caches that share
+ * one pool find each other's prefixes; between them promises are not kept.
  *
  * TARN_TEST_OPS: operations in all variants together (default 1,040,000).
  * TARN_TEST_SEED: another sequence of operations; failures print it.
@@ -17,6 +18,7 @@
 
 enum {
 	MAX_SEQS = 8,
+	MAX_CACHES = 2,
 	MAX_TOKENS = 512,
 	MAX_HISTORIES = 256,
 	NR_DOCS = 6,
@@ -32,6 +34,7 @@ struct history {
 };
 
 struct model_seq {
+	struct kv_cache *cache;
 	struct kv_seq *seq;
 	struct history text;
 	uint64_t hashes[MAX_TOKENS];
@@ -42,7 +45,8 @@ struct model_seq {
 FIXTURE(model)
 {
 	struct kvpool *pool;
-	struct kv_cache *cache;
+	struct kv_cache *caches[MAX_CACHES];
+	uint32_t nr_caches;
 	struct kit_random random;
 	struct model_seq seqs[MAX_SEQS];
 	uint32_t nr_seqs;
@@ -52,6 +56,7 @@ FIXTURE(model)
 	uint32_t nr_sealed;
 	bool knows_all;
 	uint64_t nr_ops, nr_refused, nr_matches, nr_evictions, nr_windows_gone;
+	uint64_t nr_shared_tokens, nr_published;
 	uint64_t seed;
 	bool may_lack_memory;
 	const char *last_op;
@@ -67,6 +72,7 @@ FIXTURE_VARIANT(model)
 	enum kv_layout_kind layout;
 	bool no_prefix_cache;
 	uint32_t fail_one_in; /* system calls of the pool fail; 0: never */
+	uint32_t nr_sharing; /* caches that share prefixes; 0: one that does not */
 };
 
 FIXTURE_VARIANT_ADD(model, one_stream){
@@ -118,6 +124,34 @@ FIXTURE_VARIANT_ADD(model, failing_system){ .tile_tokens = 16,
 					    .spare_tiles = 16,
 					    .share = 1,
 					    .fail_one_in = 20 };
+FIXTURE_VARIANT_ADD(model, sharing_alone){ .tile_tokens = 16,
+					   .windows = { 0, 40 },
+					   .limit_tiles = 120,
+					   .spare_tiles = 30,
+					   .share = 1,
+					   .nr_sharing = 1 };
+FIXTURE_VARIANT_ADD(model, two_caches){ .tile_tokens = 16,
+					.windows = { 0, 40 },
+					.limit_tiles = 160,
+					.spare_tiles = 30,
+					.share = 1,
+					.nr_sharing = 2 };
+FIXTURE_VARIANT_ADD(model, two_caches_one_stream){ .tile_tokens = 16,
+						   .limit_tiles = 90,
+						   .spare_tiles = 30,
+						   .share = 1,
+						   .nr_sharing = 2 };
+FIXTURE_VARIANT_ADD(model, two_caches_window){ .tile_tokens = 32,
+					       .windows = { 64 },
+					       .limit_tiles = 60,
+					       .share = 1,
+					       .nr_sharing = 2 };
+FIXTURE_VARIANT_ADD(model, two_caches_failing){ .tile_tokens = 16,
+						.windows = { 0, 40 },
+						.limit_tiles = 160,
+						.share = 1,
+						.fail_one_in = 20,
+						.nr_sharing = 2 };
 
 /* ---- a system that fails now and then ---- */
 
@@ -158,6 +192,7 @@ static void start_round(struct fixture_model *self,
 			const struct variant_model *variant)
 {
 	struct kvpool_options pool_options = {
+		.size = sizeof(pool_options),
 		.backend = KVPOOL_BACKEND_MEMFD,
 		.limit_bytes = (uint64_t)variant->limit_tiles * PAGE,
 		.spare_limit_bytes = (uint64_t)variant->spare_tiles * PAGE,
@@ -178,11 +213,14 @@ static void start_round(struct fixture_model *self,
 		.max_append_tokens = 48,
 		.tile_tokens = variant->tile_tokens,
 		.prefix_cache = !variant->no_prefix_cache,
+		.share_prefixes = variant->nr_sharing > 0,
 	};
 
 	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));
 	options.pool = self->pool;
-	ASSERT_EQ(0, kv_cache_create(&options, &self->cache));
+	self->nr_caches = variant->nr_sharing > 1 ? variant->nr_sharing : 1;
+	for (uint32_t i = 0; i < self->nr_caches; i++)
+		ASSERT_EQ(0, kv_cache_create(&options, &self->caches[i]));
 	for (uint32_t d = 0; d < NR_DOCS; d++) {
 		/* Pairs of documents part somewhere in the middle. */
 		uint32_t same = d % 2 ? kit_below(&self->random, MAX_TOKENS) :
@@ -196,8 +234,17 @@ static void start_round(struct fixture_model *self,
 	}
 	self->nr_sealed = 0;
 	self->knows_all = variant->limit_tiles >= 10000;
-	self->may_lack_memory = variant->fail_one_in > 0;
+	self->may_lack_memory = variant->fail_one_in || self->nr_caches > 1;
 	faults.is_on = true;
+}
+
+static bool check_caches(struct fixture_model *self)
+{
+	for (uint32_t i = 0; i < self->nr_caches; i++) {
+		if (!kit_check(self->caches[i]))
+			return false;
+	}
+	return true;
 }
 
 static void end_round(struct fixture_model *self)
@@ -208,17 +255,23 @@ static void end_round(struct fixture_model *self)
 	faults.is_on = false;
 	while (self->nr_seqs)
 		kv_seq_close(self->seqs[--self->nr_seqs].seq);
-	ASSERT_TRUE(kit_check(self->cache));
-	kv_cache_stat(self->cache, &stat);
-	EXPECT_EQ(0, stat.nr_seqs);
-	EXPECT_EQ(0, stat.used_bytes);
-	EXPECT_EQ(0, stat.ahead_bytes);
-	EXPECT_EQ(0, stat.reserved_bytes);
-	self->nr_evictions += stat.evictions;
-	kv_cache_destroy(self->cache);
+	ASSERT_TRUE(check_caches(self));
+	for (uint32_t i = 0; i < self->nr_caches; i++) {
+		kv_cache_stat(self->caches[i], &stat);
+		EXPECT_EQ(0, stat.nr_seqs);
+		EXPECT_EQ(0, stat.used_bytes);
+		EXPECT_EQ(0, stat.ahead_bytes);
+		EXPECT_EQ(0, stat.reserved_bytes);
+		self->nr_evictions += stat.evictions;
+		self->nr_shared_tokens += stat.shared_hit_tokens;
+		self->nr_published += stat.nr_published;
+		kv_cache_destroy(self->caches[i]);
+	}
+	/* What is published stays in the pool, and all of it may be taken. */
 	kvpool_stat(self->pool, &pool_stat);
-	EXPECT_EQ(0, pool_stat.resident_bytes);
-	EXPECT_EQ(0, pool_stat.nr_buffers);
+	EXPECT_EQ(pool_stat.volatile_bytes, pool_stat.resident_bytes);
+	EXPECT_EQ(pool_stat.shared_bytes, pool_stat.resident_bytes);
+	EXPECT_EQ(pool_stat.nr_keys > 0, pool_stat.nr_buffers > 0);
 	kvpool_put(self->pool);
 }
 
@@ -245,15 +298,14 @@ FIXTURE_TEARDOWN(model)
 
 /* ---- operations ---- */
 
-static void fill(struct fixture_model *self, struct model_seq *m,
-		 uint32_t first, uint32_t end)
+static void fill(struct model_seq *m, uint32_t first, uint32_t end)
 {
 	kit_history(m->text.tokens, first, end, m->hashes);
-	if (kv_cache_layout(self->cache, 0)->v_offset_bytes) {
-		kit_fill(self->cache, m->seq, first, end, m->hashes);
+	if (kv_cache_layout(m->cache, 0)->v_offset_bytes) {
+		kit_fill(m->cache, m->seq, first, end, m->hashes);
 		return;
 	}
-	const struct attn_layout *l = kv_cache_layout(self->cache, 0);
+	const struct attn_layout *l = kv_cache_layout(m->cache, 0);
 
 	for (uint32_t t = first; t < end; t++) {
 		for (uint32_t i = 0; i < 2 * 2; i++) {
@@ -269,9 +321,9 @@ static void fill(struct fixture_model *self, struct model_seq *m,
 	}
 }
 
-static bool verify_dense(struct fixture_model *self, const struct model_seq *m)
+static bool verify_dense(const struct model_seq *m)
 {
-	const struct attn_layout *l = kv_cache_layout(self->cache, 0);
+	const struct attn_layout *l = kv_cache_layout(m->cache, 0);
 
 	for (uint32_t t = 0; t < m->text.len; t++) {
 		for (uint32_t i = 0; i < 2 * 2; i++) {
@@ -292,11 +344,11 @@ static bool verify_dense(struct fixture_model *self, const struct model_seq *m)
 
 static void verify(struct fixture_model *self, const struct model_seq *m)
 {
-	bool is_dense = !kv_cache_layout(self->cache, 0)->v_offset_bytes;
+	bool is_dense = !kv_cache_layout(m->cache, 0)->v_offset_bytes;
 
 	ASSERT_EQ(m->text.len, kv_seq_len(m->seq));
-	ASSERT_TRUE(is_dense ? verify_dense(self, m) :
-			       kit_verify(self->cache, m->seq, m->hashes))
+	ASSERT_TRUE(is_dense ? verify_dense(m) :
+			       kit_verify(m->cache, m->seq, m->hashes))
 	{
 		TH_LOG("sequence %d, operation %llu: %s", (int)(m - self->seqs),
 		       (unsigned long long)self->nr_ops, self->last_op);
@@ -359,8 +411,12 @@ static void op_open(struct fixture_model *self)
 	salt.bytes[0] = (uint8_t)m->text.salt;
 	m->reserve = m->text.len +
 		     kit_below(&self->random, MAX_TOKENS - m->text.len + 1);
-	int err = kv_seq_open(self->cache, m->text.tokens, m->text.len,
-			      m->reserve, &salt, 0, &m->seq, &matched, &miss);
+	m->cache =
+		self->caches[self->nr_caches > 1 ?
+				     kit_below(&self->random, self->nr_caches) :
+				     0];
+	int err = kv_seq_open(m->cache, m->text.tokens, m->text.len, m->reserve,
+			      &salt, 0, &m->seq, &matched, &miss);
 
 	if (err) {
 		self->nr_refused++;
@@ -399,7 +455,7 @@ static void op_open(struct fixture_model *self)
 			return;
 		}
 		ASSERT_EQ(0, err);
-		fill(self, m, at, at + nr);
+		fill(m, at, at + nr);
 		m->safe_len = at;
 		at += nr;
 		m->text.len = at;
@@ -440,7 +496,7 @@ static void op_append(struct fixture_model *self, struct model_seq *m)
 	memcpy(m->text.tokens + len, tokens, nr * sizeof(*tokens));
 	m->text.len += nr;
 	m->safe_len = len;
-	fill(self, m, len, len + nr);
+	fill(m, len, len + nr);
 }
 
 static void op_fork(struct fixture_model *self, struct model_seq *m)
@@ -459,6 +515,7 @@ static void op_fork(struct fixture_model *self, struct model_seq *m)
 		self->knows_all =
 			false; /* it may have been sealed all the same */
 	} else {
+		child->cache = m->cache;
 		child->text = m->text;
 		memcpy(child->hashes, m->hashes, sizeof(m->hashes));
 		child->reserve = reserve;
@@ -511,8 +568,10 @@ static void op_prepare_and_count(struct fixture_model *self,
 
 	kv_seq_prepare(m->seq);
 	m->safe_len = m->text.len;
-	kv_cache_stat(self->cache, &stat);
-	if (variant->layout == KV_LAYOUT_LAYER || variant->windows[0])
+	kv_cache_stat(m->cache, &stat);
+	/* Of a published segment all is in use, or nothing. */
+	if (variant->layout == KV_LAYOUT_LAYER || variant->windows[0] ||
+	    variant->nr_sharing)
 		return;
 	/* Less than a tile more than its tokens, at each end of a window. */
 	for (uint32_t i = 0; i < self->nr_seqs; i++) {
@@ -584,7 +643,10 @@ TEST_F_TIMEOUT(model, agrees_after_every_operation, 150)
 		for (uint32_t i = 0; i < OPS_PER_ROUND; i++) {
 			one_operation(self, variant);
 			self->nr_ops++;
-			ASSERT_TRUE(kit_check(self->cache))
+			if (variant->nr_sharing && self->nr_ops % 4 == 0)
+				kv_cache_publish(self->caches[self->nr_ops / 4 %
+							      self->nr_caches]);
+			ASSERT_TRUE(check_caches(self))
 			{
 				TH_LOG("after operation %llu: %s",
 				       (unsigned long long)self->nr_ops,
@@ -602,6 +664,14 @@ TEST_F_TIMEOUT(model, agrees_after_every_operation, 150)
 	       (unsigned long long)self->nr_refused,
 	       (unsigned long long)self->nr_evictions,
 	       (unsigned long long)self->nr_windows_gone);
+	if (variant->nr_sharing)
+		TH_LOG("%llu segments published, %llu tokens found in the pool",
+		       (unsigned long long)self->nr_published,
+		       (unsigned long long)self->nr_shared_tokens);
+	if (variant->nr_sharing && nr_ops >= 20000) {
+		EXPECT_TRUE(self->nr_published > 0);
+		EXPECT_TRUE(self->nr_shared_tokens > 0);
+	}
 	/* A test that never came near the limit would show nothing. */
 	if (!variant->no_prefix_cache && nr_ops >= 20000)
 		EXPECT_TRUE(self->nr_matches > 0);
