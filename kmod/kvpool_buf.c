@@ -69,7 +69,8 @@ static void buf_destroy(struct kvpool_buf *buf)
 	trace_kvpool_buf_free(buf);
 	xa_erase(&pool->bufs, buf->id);
 	kvpool_lru_del(buf);
-	xa_for_each(&buf->folios, index, f) {
+	xa_for_each(&buf->folios, index, f)
+	{
 		kvpool_folio_destroy(pool, f);
 		cond_resched();
 	}
@@ -181,8 +182,8 @@ int kvpool_buf_create(struct kvpool_pool *pool, u64 bytes, unsigned int flags,
 	buf->bytes = bytes;
 	buf->max_order = pool->max_order;
 	if (flags & KVPOOL_BUF_SMALL)
-		buf->max_order = min_t(unsigned int, buf->max_order,
-				       KVPOOL_BLOCK_ORDER);
+		buf->max_order =
+			min_t(unsigned int, buf->max_order, KVPOOL_BLOCK_ORDER);
 	init_rwsem(&buf->sem);
 	xa_init_flags(&buf->folios, XA_FLAGS_ACCOUNT);
 	INIT_LIST_HEAD(&buf->handles);
@@ -268,7 +269,8 @@ void kvpool_buf_block(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	if (first >= end)
 		return;
 	unmap(buf, first, end);
-	xa_for_each_range(&buf->folios, index, f, first, end - 1) {
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+	{
 		/* Pairs with kvpool_fault(), which reads gen under this lock. */
 		folio_lock(f->folio);
 		folio_unlock(f->folio);
@@ -306,7 +308,8 @@ void kvpool_buf_read_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out)
 	down_read(&buf->sem);
 	out->id = buf->id;
 	out->out_bytes = buf->bytes;
-	xa_for_each(&buf->folios, index, f) {
+	xa_for_each(&buf->folios, index, f)
+	{
 		const u64 bytes = kvpool_folio_bytes(f);
 
 		out->out_resident += bytes;
@@ -322,9 +325,9 @@ void kvpool_buf_read_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out)
 	}
 	out->out_sealed = (u64)buf->nr_sealed << PAGE_SHIFT;
 	out->out_uid = from_kuid_munged(ns, buf->owner->uid);
-	out->out_publisher =
-		buf->publisher ? from_kuid_munged(ns, buf->publisher->uid) :
-				 KVPOOL_NO_UID;
+	out->out_publisher = buf->publisher ?
+				     from_kuid_munged(ns, buf->publisher->uid) :
+				     KVPOOL_NO_UID;
 	if (buf->is_volatile)
 		out->out_state |= KVPOOL_BUF_VOLATILE;
 	if (buf->is_purged)

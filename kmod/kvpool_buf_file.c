@@ -45,6 +45,10 @@ static int ioctl_stat(struct file *file, union kvpool_argument *arg,
 	if (READ_ONCE(handle->is_revoked))
 		return -ESTALE;
 	kvpool_buf_read_stat(handle->buf, &arg->buf_stat);
+	arg->buf_stat.out_bytes =
+		min_t(u64, arg->buf_stat.out_bytes, PAGE_ALIGN(handle->limit));
+	arg->buf_stat.out_sealed =
+		min(arg->buf_stat.out_sealed, arg->buf_stat.out_bytes);
 	return 0;
 }
 
@@ -105,7 +109,8 @@ static int ioctl_revoke(struct file *file, union kvpool_argument *arg,
 		rc = -ESTALE;
 		goto out;
 	}
-	list_for_each_entry(handle, &buf->handles, list) {
+	list_for_each_entry(handle, &buf->handles, list)
+	{
 		if (handle == mine || handle->is_revoked)
 			continue;
 		WRITE_ONCE(handle->is_revoked, true);
@@ -169,8 +174,7 @@ static void buf_show_fdinfo(struct seq_file *seq, struct file *file)
 		   stat.out_state & KVPOOL_BUF_VOLATILE ?
 			   stat.out_resident >> 10 :
 			   0);
-	seq_printf(seq, "kvpool-revoked:\t%d\n",
-		   READ_ONCE(handle->is_revoked));
+	seq_printf(seq, "kvpool-revoked:\t%d\n", READ_ONCE(handle->is_revoked));
 }
 
 static const struct file_operations buf_fops = {
@@ -191,8 +195,9 @@ static struct file *open_file(struct kvpool_buf *buf, bool can_write)
 	/* The file gives it back, but takes none. */
 	__module_get(THIS_MODULE);
 	ihold(buf->inode);
-	file = alloc_file_pseudo(buf->inode, kvpool_buf_mount(), "kvpool-buffer",
-				 can_write ? O_RDWR : O_RDONLY, &buf_fops);
+	file = alloc_file_pseudo(buf->inode, kvpool_buf_mount(),
+				 "kvpool-buffer", can_write ? O_RDWR : O_RDONLY,
+				 &buf_fops);
 	if (IS_ERR(file)) {
 		iput(buf->inode);
 		module_put(THIS_MODULE);

@@ -20,8 +20,8 @@
  * above the cpuset of whoever happens to fault. RETRY_MAYFAIL: try hard, but
  * never call the OOM killer: the caller has a smaller order, or an error.
  */
-#define KVPOOL_GFP                                                             \
-	((GFP_HIGHUSER & ~__GFP_HARDWALL) | __GFP_COMP | __GFP_ZERO |          \
+#define KVPOOL_GFP                                                    \
+	((GFP_HIGHUSER & ~__GFP_HARDWALL) | __GFP_COMP | __GFP_ZERO | \
 	 __GFP_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
 
 /* How long a folio that somebody holds waits for the next look. */
@@ -86,9 +86,8 @@ static int reserve_node(struct kvpool_pool *pool)
 	lockdep_assert_held(&pool->acct_lock);
 	if (pool->node[nid].nr_reserve)
 		return nid;
-	for_each_node_mask(nid, pool->nodes)
-		if (pool->node[nid].nr_reserve)
-			return nid;
+	for_each_node_mask(
+		nid, pool->nodes) if (pool->node[nid].nr_reserve) return nid;
 	return NUMA_NO_NODE;
 }
 
@@ -203,10 +202,56 @@ static int charge_or_purge(struct kvpool_pool *pool,
 		rc = kvpool_charge(pool, account, bytes);
 		if (rc == 0)
 			return 0;
-		if (!kvpool_reclaim(pool, rc == -EDQUOT ? account : NULL,
-				    bytes))
+		if (kvpool_reclaim(pool, rc == -EDQUOT ? account : NULL, bytes))
+			continue;
+		/* Reserve that is being made is charged, but not to be had yet. */
+		if (rc != -ENOSPC || !READ_ONCE(pool->reserve))
 			return rc;
+		flush_work(&pool->refill_work);
 	}
+}
+
+/* Bytes of a memory cgroup that its pools leave to everything else in it. */
+enum { MEMCG_HEADROOM_FOLIOS = 16 };
+
+static bool is_nearly_full(struct mem_cgroup *memcg, unsigned long nr_pages)
+{
+#ifdef CONFIG_MEMCG
+	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
+		const unsigned long max = READ_ONCE(memcg->memory.max);
+
+		if (page_counter_read(&memcg->memory) + nr_pages > max)
+			return true;
+	}
+#endif
+	return false;
+}
+
+/*
+ * Our pages cannot be reclaimed while they are needed. Were they to fill a
+ * cgroup to its last page, the next fault of any process in it would call the
+ * OOM killer; so the pool gets the error first. Whether there is room is asked
+ * by taking it for a moment: that reclaims page cache, which a counter cannot tell
+ * from memory that stays.
+ */
+static bool has_headroom(struct kvpool_pool *pool)
+{
+	const unsigned long nr = MEMCG_HEADROOM_FOLIOS << KVPOOL_BLOCK_ORDER;
+	struct folio *taken[MEMCG_HEADROOM_FOLIOS];
+	int i, nr_taken;
+
+	if (!pool->memcg || !is_nearly_full(pool->memcg, nr))
+		return true;
+	for (i = 0; i < MEMCG_HEADROOM_FOLIOS; i++) {
+		taken[i] = folio_alloc_on(pool, KVPOOL_BLOCK_ORDER,
+					  KVPOOL_GFP & ~__GFP_ZERO);
+		if (!taken[i])
+			break;
+	}
+	nr_taken = i;
+	while (i-- > 0)
+		folio_free(taken[i]);
+	return nr_taken == MEMCG_HEADROOM_FOLIOS;
 }
 
 /**
@@ -241,6 +286,10 @@ int kvpool_folio_create(struct kvpool_pool *pool,
 		if (rc)
 			goto err_free;
 		f->folio = folio_alloc_on(pool, order, KVPOOL_GFP);
+		if (f->folio && !has_headroom(pool)) {
+			folio_free(f->folio);
+			f->folio = NULL;
+		}
 		if (!f->folio) {
 			rc = -ENOMEM;
 			goto err_uncharge;
@@ -367,8 +416,8 @@ static void folio_drain(struct kvpool_pool *pool, struct kvpool_folio *f)
 /* Holds a reference of the pool, which it passes on to its next run. */
 void kvpool_drain_work(struct work_struct *work)
 {
-	struct kvpool_pool *pool = container_of(
-		to_delayed_work(work), struct kvpool_pool, drain_work);
+	struct kvpool_pool *pool = container_of(to_delayed_work(work),
+						struct kvpool_pool, drain_work);
 	struct kvpool_folio *f, *next;
 	LIST_HEAD(waiting);
 	bool is_empty;
@@ -376,7 +425,8 @@ void kvpool_drain_work(struct work_struct *work)
 	spin_lock(&pool->drain_lock);
 	list_splice_init(&pool->drain, &waiting);
 	spin_unlock(&pool->drain_lock);
-	list_for_each_entry_safe(f, next, &waiting, list) {
+	list_for_each_entry_safe(f, next, &waiting, list)
+	{
 		list_del(&f->list);
 		if (!folio_try_free(pool, f)) {
 			spin_lock(&pool->drain_lock);
@@ -388,8 +438,8 @@ void kvpool_drain_work(struct work_struct *work)
 	spin_lock(&pool->drain_lock);
 	is_empty = list_empty(&pool->drain);
 	spin_unlock(&pool->drain_lock);
-	if (is_empty || !queue_delayed_work(kvpool_wq, &pool->drain_work,
-					    drain_delay))
+	if (is_empty ||
+	    !queue_delayed_work(kvpool_wq, &pool->drain_work, drain_delay))
 		kvpool_pool_put(pool);
 }
 

@@ -22,11 +22,13 @@ MODULE_PARM_DESC(max_pools, "most pools at a time (default 1024)");
 
 unsigned int kvpool_max_bufs = 65536;
 module_param_named(max_bufs, kvpool_max_bufs, uint, 0644);
-MODULE_PARM_DESC(max_bufs, "most buffers of one uid in one pool (default 65536)");
+MODULE_PARM_DESC(max_bufs,
+		 "most buffers of one uid in one pool (default 65536)");
 
 unsigned int kvpool_max_keys = 1048576;
 module_param_named(max_keys, kvpool_max_keys, uint, 0644);
-MODULE_PARM_DESC(max_keys, "most keys of one uid in one pool (default 1048576)");
+MODULE_PARM_DESC(max_keys,
+		 "most keys of one uid in one pool (default 1048576)");
 
 unsigned long kvpool_max_reserve = 256UL << 20;
 module_param_named(max_reserve, kvpool_max_reserve, ulong, 0644);

@@ -40,12 +40,15 @@ static bool may_fill(struct kvpool_handle *handle, pgoff_t index)
  * The page at @index, locked, with a reference, or why not.
  * Return: VM_FAULT_LOCKED; VM_FAULT_SIGBUS, VM_FAULT_HWPOISON; 0: it is
  * missing and may be made; VM_FAULT_RETRY: the state moved, look again.
+ * @out_is_straddling: a huge folio that is sealed in part.
  */
-static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf)
+static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf,
+			    bool *out_is_straddling)
 {
 	struct kvpool_buf *buf = handle->buf;
 	struct kvpool_folio *f;
 	struct folio *folio;
+	bool is_straddling;
 	unsigned long gen;
 	pgoff_t index;
 
@@ -63,6 +66,7 @@ static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf)
 	}
 	folio = f->folio;
 	index = f->index;
+	is_straddling = f->order == KVPOOL_HUGE_ORDER && index < buf->nr_sealed;
 	folio_get(folio);
 	gen = buf->gen;
 	up_read(&buf->sem);
@@ -74,6 +78,7 @@ static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf)
 		folio_put(folio);
 		return VM_FAULT_RETRY;
 	}
+	*out_is_straddling = is_straddling;
 	vmf->page = folio_page(folio, vmf->pgoff - index);
 	if (PageHWPoison(vmf->page) || folio_test_has_hwpoisoned(folio)) {
 		folio_unlock(folio);
@@ -85,6 +90,23 @@ static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf)
 }
 
 /*
+ * A PMD of a writable mapping would let sealed pages of the folio be written.
+ * So the one page is mapped here, which puts a page table there for good.
+ */
+static vm_fault_t map_one_page(struct vm_fault *vmf)
+{
+	struct folio *folio = page_folio(vmf->page);
+	int rc;
+
+	rc = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, vmf->page);
+	vmf->page = NULL;
+	folio_unlock(folio);
+	folio_put(folio);
+	/* EBUSY: another thread was faster. */
+	return rc && rc != -EBUSY ? VM_FAULT_SIGBUS : VM_FAULT_NOPAGE;
+}
+
+/*
  * Out of memory of whatever kind is SIGBUS: VM_FAULT_OOM would have the fault
  * taken again and again, for ever.
  */
@@ -93,13 +115,13 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 	struct kvpool_handle *handle = vmf->vma->vm_file->private_data;
 	struct kvpool_buf *buf = handle->buf;
 	const u64 start = ktime_get_ns();
-	bool is_filled = false;
+	bool is_filled = false, is_straddling = false;
 	vm_fault_t ret;
 	pgoff_t done;
 	int rc;
 
 	for (;;) {
-		ret = find_page(handle, vmf);
+		ret = find_page(handle, vmf, &is_straddling);
 		if (ret && ret != VM_FAULT_RETRY)
 			break;
 		if (fatal_signal_pending(current)) {
@@ -116,13 +138,17 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 		}
 		is_filled = true;
 	}
+	if (ret == VM_FAULT_LOCKED && is_straddling &&
+	    vmf->vma->vm_flags & VM_WRITE)
+		ret = map_one_page(vmf);
 	if (is_filled) {
 		spin_lock(&buf->pool->acct_lock);
 		buf->pool->faults++;
 		spin_unlock(&buf->pool->acct_lock);
 	}
 	trace_kvpool_fault(buf, vmf->pgoff, vmf->flags & FAULT_FLAG_WRITE,
-			   is_filled, ret, ktime_get_ns() - start);
+			   is_filled, (__force unsigned int)ret,
+			   ktime_get_ns() - start);
 	return ret;
 }
 
@@ -180,7 +206,8 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma)
 	up_read(&buf->sem);
 	if (rc)
 		return rc;
-	kvpool_vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	/* VM_MIXEDMAP: for map_one_page(). */
+	kvpool_vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_MIXEDMAP);
 	vma->vm_ops = &kvpool_vm_ops;
 	return 0;
 }

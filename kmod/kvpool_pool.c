@@ -138,9 +138,8 @@ static struct kvpool_pool *find_name(const u8 *name)
 	unsigned long id;
 
 	lockdep_assert_held(&kvpool_pools_mutex);
-	xa_for_each(&kvpool_pools, id, pool)
-		if (!strcmp(pool->name, name))
-			return pool;
+	xa_for_each(&kvpool_pools, id,
+		    pool) if (!strcmp(pool->name, name)) return pool;
 	return NULL;
 }
 
@@ -168,8 +167,7 @@ static int read_nodes(const struct kvpool_pool_create *args, nodemask_t *out)
 		for (nid = 0; nid < 64; nid++) {
 			if (!(args->node_mask & BIT_ULL(nid)))
 				continue;
-			if (nid >= MAX_NUMNODES ||
-			    !node_state(nid, N_MEMORY))
+			if (nid >= MAX_NUMNODES || !node_state(nid, N_MEMORY))
 				return -EINVAL;
 			node_set(nid, wanted);
 		}
@@ -242,8 +240,8 @@ static int pool_alloc(const struct kvpool_pool_create *args,
 	if (rc)
 		goto err_free;
 	rc = -ENOMEM;
-	pool->node = kcalloc(nr_node_ids, sizeof(*pool->node),
-			     GFP_KERNEL_ACCOUNT);
+	pool->node =
+		kcalloc(nr_node_ids, sizeof(*pool->node), GFP_KERNEL_ACCOUNT);
 	if (!pool->node)
 		goto err_free;
 	pool->keys = kcalloc(KVPOOL_KEY_BUCKETS, sizeof(*pool->keys),

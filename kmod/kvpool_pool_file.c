@@ -63,15 +63,18 @@ void kvpool_event_send(struct kvpool_pool *pool, u32 kind, u64 id, u64 bytes,
 		       kuid_t uid)
 {
 	const struct kvpool_event_record event = {
-		.kind = kind, .count = 1, .id = id, .bytes = bytes,
+		.kind = kind,
+		.count = 1,
+		.id = id,
+		.bytes = bytes,
 	};
 	struct kvpool_pool_file *pf;
 
 	spin_lock(&pool->event_lock);
-	list_for_each_entry(pf, &pool->subscribers, list)
-		if (!uid_valid(uid) || uid_eq(pf->uid, uid) ||
-		    uid_eq(pf->uid, pool->uid))
-			queue_event(pf, &event);
+	list_for_each_entry(pf, &pool->subscribers,
+			    list) if (!uid_valid(uid) || uid_eq(pf->uid, uid) ||
+				      uid_eq(pf->uid, pool->uid))
+		queue_event(pf, &event);
 	spin_unlock(&pool->event_lock);
 }
 
@@ -142,8 +145,7 @@ static __poll_t pool_poll(struct file *file, poll_table *wait)
 
 /* ---- calls -------------------------------------------------------------------- */
 
-static int read_account(struct kvpool_pool *pool,
-			struct kvpool_pool_stat *out)
+static int read_account(struct kvpool_pool *pool, struct kvpool_pool_stat *out)
 {
 	kuid_t uid = make_kuid(current_user_ns(), out->uid);
 	struct kvpool_account *account;
@@ -323,6 +325,8 @@ static int ioctl_buf_open(struct file *file, union kvpool_argument *arg,
 		return -EOPNOTSUPP;
 	if (!args->flags)
 		return -EINVAL;
+	if (args->flags & KVPOOL_WRITE && !pf->can_write)
+		return -EACCES;
 	rc = kvpool_buf_find(pf->pool, args->id, &buf);
 	if (rc)
 		return rc;
@@ -383,7 +387,7 @@ static const struct kvpool_ioctl pool_ioctls[] = {
 	  ioctl_secret },
 	{ KVPOOL_BUF_CREATE, 32, sizeof(struct kvpool_buf_create), true,
 	  ioctl_buf_create },
-	{ KVPOOL_BUF_OPEN, 24, sizeof(struct kvpool_buf_open), true,
+	{ KVPOOL_BUF_OPEN, 24, sizeof(struct kvpool_buf_open), false,
 	  ioctl_buf_open },
 	{ KVPOOL_BUF_LOOKUP, 64, sizeof(struct kvpool_buf_lookup), false,
 	  ioctl_buf_lookup },

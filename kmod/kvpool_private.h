@@ -86,7 +86,7 @@ struct kvpool_folio {
 	pgoff_t index; /* of its first page in the buffer */
 	unsigned int order;
 	unsigned int nr_bufs; /* acct_lock */
-		bool is_draining; /* acct_lock */
+	bool is_draining; /* acct_lock */
 	struct list_head list; /* being made, or kvpool_pool.drain; drain_lock */
 };
 
@@ -170,7 +170,8 @@ struct kvpool_buf {
 	struct inode *inode; /* its mapping finds the VMAs */
 
 	struct rw_semaphore sem;
-	struct xarray folios; /* kvpool_folio by page; changed with sem for writing */
+	struct xarray
+		folios; /* kvpool_folio by page; changed with sem for writing */
 	unsigned long gen; /* written with sem for writing; see the top */
 	pgoff_t nr_sealed; /* pages; sem */
 	struct list_head handles; /* sem */
@@ -344,7 +345,7 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* ---- kvpool_range.c ------------------------------------------------------ */
 
-int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index,
+int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
 			  struct kvpool_folio **out_f);
 int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 			bool is_partial, pgoff_t *out_end);

@@ -33,7 +33,8 @@ static struct kvpool_key *find_key(struct kvpool_pool *pool, const u8 *bytes,
 	struct kvpool_key *key, *found = NULL;
 
 	lockdep_assert_held(&pool->key_lock);
-	hlist_for_each_entry(key, bucket_of(pool, bytes), node) {
+	hlist_for_each_entry(key, bucket_of(pool, bytes), node)
+	{
 		if (memcmp(key->key, bytes, KVPOOL_KEY_SIZE))
 			continue;
 		if (uid_eq(key->publisher->uid, uid))
@@ -89,8 +90,7 @@ static void keys_discard(struct hlist_head *keys)
 	struct kvpool_key *key;
 	struct hlist_node *next;
 
-	hlist_for_each_entry_safe(key, next, keys, of_buf)
-		kfree(key);
+	hlist_for_each_entry_safe(key, next, keys, of_buf) kfree(key);
 }
 
 /* Copies the marks into keys that nobody can find yet. */
@@ -102,7 +102,8 @@ static int read_marks(const struct kvpool_buf_publish *args,
 	struct kvpool_key *key;
 	u32 i;
 
-	for (i = 0; i < args->nr_marks; i++) {
+	/* Backwards, because each goes to the front: the last of equals counts. */
+	for (i = args->nr_marks; i-- > 0;) {
 		if (copy_from_user(&mark, &marks[i], sizeof(mark)))
 			return -EFAULT;
 		if (!mark.n)
@@ -131,9 +132,10 @@ static int check_publish(struct kvpool_handle *handle,
 		return -EPERM;
 	if (buf->publisher && buf->publisher != publisher)
 		return -EPERM;
-	hlist_for_each_entry(key, keys, of_buf)
-		if (key->n > (u64)buf->nr_sealed << PAGE_SHIFT)
-			return -EPERM;
+	hlist_for_each_entry(key, keys,
+			     of_buf) if (key->n >
+					 (u64)buf->nr_sealed
+						 << PAGE_SHIFT) return -EPERM;
 	return 0;
 }
 
@@ -163,15 +165,13 @@ static int move_charge(struct kvpool_buf *buf, struct kvpool_account *publisher)
 	u64 bytes = 0;
 	int rc;
 
-	xa_for_each(&buf->folios, index, f)
-		if (!READ_ONCE(f->publisher))
-			bytes += kvpool_folio_bytes(f);
+	xa_for_each(&buf->folios, index, f) if (!READ_ONCE(f->publisher))
+		bytes += kvpool_folio_bytes(f);
 	rc = kvpool_charge_shared(pool, publisher, bytes);
 	if (rc)
 		return rc;
-	xa_for_each(&buf->folios, index, f)
-		if (pay(pool, f, publisher))
-			bytes -= kvpool_folio_bytes(f);
+	xa_for_each(&buf->folios, index, f) if (pay(pool, f, publisher))
+		bytes -= kvpool_folio_bytes(f);
 	/* Others published clones of it meanwhile. */
 	if (bytes)
 		kvpool_uncharge_shared(pool, publisher, bytes);
@@ -206,7 +206,8 @@ static void enter_keys(struct kvpool_buf *buf, struct kvpool_account *publisher,
 	struct hlist_node *next;
 
 	spin_lock(&pool->key_lock);
-	hlist_for_each_entry_safe(key, next, keys, of_buf) {
+	hlist_for_each_entry_safe(key, next, keys, of_buf)
+	{
 		hlist_del(&key->of_buf);
 		old = find_key(pool, key->key, publisher->uid, false);
 		if (old) {
@@ -232,7 +233,8 @@ static void drop_orphans(struct kvpool_pool *pool, struct list_head *orphans)
 	struct kvpool_buf *buf, *next;
 	bool is_orphan;
 
-	list_for_each_entry_safe(buf, next, orphans, orphan) {
+	list_for_each_entry_safe(buf, next, orphans, orphan)
+	{
 		down_write(&buf->sem);
 		spin_lock(&pool->key_lock);
 		list_del_init(&buf->orphan);
@@ -373,8 +375,8 @@ int kvpool_lookup(struct kvpool_pool *pool, union kvpool_argument *arg,
 					  out_fd);
 	if (!rc)
 		args->out_fd = out_fd->fd;
-	trace_kvpool_lookup(pool, rc ? 0 : args->out_id,
-			    rc ? 0 : args->out_n, rc);
+	trace_kvpool_lookup(pool, rc ? 0 : args->out_id, rc ? 0 : args->out_n,
+			    rc);
 	spin_lock(&pool->acct_lock);
 	pool->lookups++;
 	pool->hits += !rc;

@@ -36,10 +36,10 @@ static pgoff_t next_gap(struct kvpool_buf *buf, pgoff_t from, pgoff_t end)
 }
 
 /*
- * The largest folio that fits at @index: within the buffer, behind the seal,
- * and where nothing is. Context: sem.
+ * The largest folio that fits at @index: before @end, behind the seal, and
+ * where nothing is. Context: sem.
  */
-static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index,
+static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
 			     unsigned int max_order)
 {
 	static const unsigned int orders[] = { KVPOOL_HUGE_ORDER,
@@ -51,7 +51,7 @@ static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index,
 		unsigned long first = ALIGN_DOWN(index, nr);
 
 		if (orders[i] > max_order || first < buf->nr_sealed ||
-		    first + nr > buf->bytes >> PAGE_SHIFT)
+		    first + nr > end)
 			continue;
 		if (!xa_find(&buf->folios, &first, first + nr - 1, XA_PRESENT))
 			return orders[i];
@@ -60,11 +60,11 @@ static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index,
 }
 
 /*
- * A folio for the gap at @index, of the largest order that is to be had; not
- * in the buffer yet. Context: the buffer's sem is not held, or nobody knows the
+ * A folio for the gap at @index, of the largest order that is to be had and ends
+ * before @end; not in the buffer yet. Context: the buffer's sem is not held, or nobody knows the
  * buffer. Return: 0, -ENOSPC, -EDQUOT, -ENOMEM.
  */
-int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index,
+int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
 			  struct kvpool_folio **out_f)
 {
 	unsigned int order = buf->max_order;
@@ -72,7 +72,7 @@ int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index,
 
 	for (;;) {
 		down_read(&buf->sem);
-		order = order_at(buf, index, order);
+		order = order_at(buf, index, end, order);
 		up_read(&buf->sem);
 		rc = kvpool_folio_create(buf->pool, buf->owner,
 					 ALIGN_DOWN(index, 1UL << order), order,
@@ -94,7 +94,8 @@ static int insert_all(struct kvpool_buf *buf, struct list_head *fresh,
 
 	lockdep_assert_held_write(&buf->sem);
 	rc = check_open(buf, first);
-	list_for_each_entry_safe(f, next, fresh, list) {
+	list_for_each_entry_safe(f, next, fresh, list)
+	{
 		if (rc)
 			break;
 		index = f->index;
@@ -113,8 +114,7 @@ static int insert_all(struct kvpool_buf *buf, struct list_head *fresh,
 	if (!rc)
 		return 0;
 	/* Nobody has seen them: faults wait for sem. */
-	list_for_each_entry(f, &done, list)
-		xa_erase(&buf->folios, f->index);
+	list_for_each_entry(f, &done, list) xa_erase(&buf->folios, f->index);
 	list_splice(&done, rest);
 	list_splice_init(fresh, rest);
 	return rc;
@@ -137,7 +137,8 @@ static int fill_all(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 			return rc;
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		rc = kvpool_buf_make_folio(buf, at, &f);
+		rc = kvpool_buf_make_folio(buf, at, buf->bytes >> PAGE_SHIFT,
+					   &f);
 		if (rc)
 			return rc;
 		list_add_tail(&f->list, fresh);
@@ -174,7 +175,8 @@ int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 		spin_lock(&pool->acct_lock);
 		pool->limit_hits++;
 		spin_unlock(&pool->acct_lock);
-		trace_kvpool_limit(buf, (u64)(end - *out_end) << PAGE_SHIFT, rc);
+		trace_kvpool_limit(buf, (u64)(end - *out_end) << PAGE_SHIFT,
+				   rc);
 		kvpool_event_send(pool, KVPOOL_EVENT_LIMIT, buf->id,
 				  (u64)(end - first) << PAGE_SHIFT,
 				  buf->owner->uid);
@@ -189,7 +191,8 @@ int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 		up_write(&buf->sem);
 		rc = rc_insert;
 	}
-	list_for_each_entry_safe(f, next, &rest, list) {
+	list_for_each_entry_safe(f, next, &rest, list)
+	{
 		list_del(&f->list);
 		kvpool_folio_destroy(pool, f);
 	}
@@ -220,9 +223,9 @@ static int check_poison(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	int rc = 0;
 
 	down_read(&buf->sem);
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-		if (kvpool_folio_is_poisoned(f))
-			rc = -EHWPOISON;
+	xa_for_each_range(&buf->folios, index, f, first,
+			  end - 1) if (kvpool_folio_is_poisoned(f))
+		rc = -EHWPOISON;
 	up_read(&buf->sem);
 	return rc;
 }
@@ -299,14 +302,14 @@ static bool has_all_pieces(const struct kvpool_folio *f, pgoff_t first,
 			   pgoff_t end, const struct list_head *pieces)
 {
 	const pgoff_t f_end = kvpool_folio_end(f);
-	const pgoff_t nr = (1UL << f->order) -
-			   (min(end, f_end) - max(first, f->index));
+	const pgoff_t nr =
+		(1UL << f->order) - (min(end, f_end) - max(first, f->index));
 	struct kvpool_folio *piece;
 	pgoff_t found = 0;
 
-	list_for_each_entry(piece, pieces, list)
-		if (piece->index >= f->index && piece->index < f_end)
-			found++;
+	list_for_each_entry(piece, pieces, list) if (piece->index >= f->index &&
+						     piece->index < f_end)
+		found++;
 	return found == nr;
 }
 
@@ -332,7 +335,8 @@ static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
 	xas_lock(&xas);
 	xas_split(&xas, f, f->order);
 	xas_unlock(&xas);
-	list_for_each_entry_safe(piece, next, pieces, list) {
+	list_for_each_entry_safe(piece, next, pieces, list)
+	{
 		if (piece->index < f->index ||
 		    piece->index >= kvpool_folio_end(f))
 			continue;
@@ -342,7 +346,8 @@ static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
 		/* The nodes are there: nothing is allocated. */
 		xa_store(&buf->folios, piece->index, piece, GFP_NOWAIT);
 	}
-	for (at = max(first, f->index); at < min(end, kvpool_folio_end(f)); at++)
+	for (at = max(first, f->index); at < min(end, kvpool_folio_end(f));
+	     at++)
 		xa_erase(&buf->folios, at);
 	return true;
 }
@@ -363,7 +368,8 @@ static u64 take_range(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 	if (f)
 		to = max(to, kvpool_folio_end(f));
 	kvpool_buf_block(buf, from, to);
-	xa_for_each_range(&buf->folios, index, f, first, end - 1) {
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+	{
 		const pgoff_t f_first = max(first, f->index);
 		const pgoff_t f_end = min(end, kvpool_folio_end(f));
 
@@ -385,7 +391,8 @@ static void destroy_list(struct kvpool_pool *pool, struct list_head *list)
 {
 	struct kvpool_folio *f, *next;
 
-	list_for_each_entry_safe(f, next, list, list) {
+	list_for_each_entry_safe(f, next, list, list)
+	{
 		list_del(&f->list);
 		kvpool_folio_destroy(pool, f);
 		cond_resched();

@@ -22,9 +22,9 @@ static bool is_held(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	struct kvpool_folio *f;
 	unsigned long index;
 
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-		if (folio_ref_count(f->folio) != 1)
-			return true;
+	xa_for_each_range(&buf->folios, index, f, first,
+			  end - 1) if (folio_ref_count(f->folio) !=
+				       1) return true;
 	return false;
 }
 
@@ -33,9 +33,8 @@ static bool is_poisoned(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	struct kvpool_folio *f;
 	unsigned long index;
 
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-		if (kvpool_folio_is_poisoned(f))
-			return true;
+	xa_for_each_range(&buf->folios, index, f, first,
+			  end - 1) if (kvpool_folio_is_poisoned(f)) return true;
 	return false;
 }
 
@@ -136,13 +135,14 @@ int kvpool_ioctl_seal(struct file *file, union kvpool_argument *arg,
 /* ---- clone ----------------------------------------------------------------------- */
 
 /* A page of a clone that nobody else knows yet, made where it is missing. */
-static int clone_page(struct kvpool_buf *to, pgoff_t at, struct page **out_page)
+static int clone_page(struct kvpool_buf *to, pgoff_t at, pgoff_t end,
+		      struct page **out_page)
 {
 	struct kvpool_folio *f = xa_load(&to->folios, at);
 	int rc;
 
 	if (!f) {
-		rc = kvpool_buf_make_folio(to, at, &f);
+		rc = kvpool_buf_make_folio(to, at, end, &f);
 		if (rc)
 			return rc;
 		rc = xa_err(xa_store_range(&to->folios, f->index,
@@ -165,7 +165,7 @@ static int copy_pages(struct kvpool_buf *to, struct kvpool_folio *f,
 	int rc;
 
 	for (at = first; at < end; at++) {
-		rc = clone_page(to, at, &page);
+		rc = clone_page(to, at, end, &page);
 		if (rc)
 			return rc;
 		copy_highpage(page, folio_page(f->folio, at - f->index));
@@ -194,8 +194,8 @@ static int clone_fill(struct kvpool_buf *from, struct kvpool_buf *to,
 		      struct kvpool_buf_clone *args)
 {
 	const pgoff_t nr = DIV_ROUND_UP(args->n, PAGE_SIZE);
-	const pgoff_t nr_shared = min_t(pgoff_t, from->nr_sealed,
-					args->n >> PAGE_SHIFT);
+	const pgoff_t nr_shared =
+		min_t(pgoff_t, from->nr_sealed, args->n >> PAGE_SHIFT);
 	struct kvpool_folio *f;
 	pgoff_t sealed = nr_shared;
 	unsigned long index;
@@ -205,7 +205,8 @@ static int clone_fill(struct kvpool_buf *from, struct kvpool_buf *to,
 	args->out_copied = 0;
 	if (!nr)
 		return 0;
-	xa_for_each_range(&from->folios, index, f, 0, nr - 1) {
+	xa_for_each_range(&from->folios, index, f, 0, nr - 1)
+	{
 		if (kvpool_folio_is_poisoned(f))
 			return -EHWPOISON;
 		if (kvpool_folio_end(f) <= nr_shared) {

@@ -31,7 +31,8 @@
  * for a struct or larger; a field it does not know must be zero, a field the
  * caller does not know counts as zero. Flags, and fields called __reserved,
  * that have no meaning here must be zero. Fields called out_... are written by
- * the kernel and ignored on the way in. Numbers of ioctls never change.
+ * the kernel and ignored on the way in. Numbers of ioctls never change, and say
+ * nothing about sizes.
  *
  * Errors. Nothing has changed after an error, unless a call says otherwise.
  * Every call may answer:
@@ -86,9 +87,16 @@
 /* ---- the device ---------------------------------------------------------- */
 
 /* Bits of kvpool_info.out_features. */
-#define KVPOOL_FEATURE_MEMCG (1ULL << 0) /* pages are charged to a memory cgroup */
-#define KVPOOL_FEATURE_HUGE (1ULL << 1) /* folios of a PMD's size are mapped by a PMD */
-#define KVPOOL_FEATURE_PURGE (1ULL << 2) /* the system takes volatile memory by itself */
+#define KVPOOL_FEATURE_MEMCG \
+	(1ULL << 0) /* pages are charged to a memory cgroup */
+#define KVPOOL_FEATURE_HUGE \
+	(1ULL << 1) /* folios of a PMD's size are mapped by a PMD */
+#define KVPOOL_FEATURE_PURGE \
+	(1ULL << 2) /* the system takes volatile memory by itself */
+
+/*
+ * The argument of every ioctl is the address of the struct that its name says.
+ */
 
 /**
  * struct kvpool_info - KVPOOL_INFO: what this kernel offers
@@ -114,7 +122,7 @@ struct kvpool_info {
 	__u32 __reserved;
 };
 
-#define KVPOOL_INFO _IOWR(KVPOOL_IOC_MAGIC, 0x00, struct kvpool_info)
+#define KVPOOL_INFO _IO(KVPOOL_IOC_MAGIC, 0x00)
 
 /* Flags of kvpool_pool_create. */
 #define KVPOOL_POOL_SHARED (1U << 0) /* look-ups see the keys of every uid */
@@ -157,7 +165,7 @@ struct kvpool_pool_create {
 	__u32 __reserved;
 };
 
-#define KVPOOL_POOL_CREATE _IOWR(KVPOOL_IOC_MAGIC, 0x01, struct kvpool_pool_create)
+#define KVPOOL_POOL_CREATE _IO(KVPOOL_IOC_MAGIC, 0x01)
 
 /* Flags of kvpool_pool_open and kvpool_buf_open: at least one. */
 #define KVPOOL_READ (1U << 0)
@@ -181,7 +189,7 @@ struct kvpool_pool_open {
 	__u32 __reserved;
 };
 
-#define KVPOOL_POOL_OPEN _IOWR(KVPOOL_IOC_MAGIC, 0x02, struct kvpool_pool_open)
+#define KVPOOL_POOL_OPEN _IO(KVPOOL_IOC_MAGIC, 0x02)
 
 /**
  * struct kvpool_pool_next - KVPOOL_POOL_NEXT: walk over the pools
@@ -208,7 +216,7 @@ struct kvpool_pool_next {
 	__u32 out_mode;
 };
 
-#define KVPOOL_POOL_NEXT _IOWR(KVPOOL_IOC_MAGIC, 0x03, struct kvpool_pool_next)
+#define KVPOOL_POOL_NEXT _IO(KVPOOL_IOC_MAGIC, 0x03)
 
 /* ---- a pool -------------------------------------------------------------- */
 
@@ -273,7 +281,7 @@ struct kvpool_pool_stat {
 	__aligned_u64 out_limit_hits;
 };
 
-#define KVPOOL_POOL_STAT _IOWR(KVPOOL_IOC_MAGIC, 0x10, struct kvpool_pool_stat)
+#define KVPOOL_POOL_STAT _IO(KVPOOL_IOC_MAGIC, 0x10)
 
 /**
  * struct kvpool_pool_set_limit - KVPOOL_POOL_SET_LIMIT: move the limit (writer)
@@ -291,7 +299,7 @@ struct kvpool_pool_set_limit {
 	__aligned_u64 limit;
 };
 
-#define KVPOOL_POOL_SET_LIMIT _IOWR(KVPOOL_IOC_MAGIC, 0x11, struct kvpool_pool_set_limit)
+#define KVPOOL_POOL_SET_LIMIT _IO(KVPOOL_IOC_MAGIC, 0x11)
 
 /**
  * struct kvpool_pool_set_quota - KVPOOL_POOL_SET_QUOTA: quotas of a uid (writer)
@@ -314,7 +322,7 @@ struct kvpool_pool_set_quota {
 	__aligned_u64 shared_quota;
 };
 
-#define KVPOOL_POOL_SET_QUOTA _IOWR(KVPOOL_IOC_MAGIC, 0x12, struct kvpool_pool_set_quota)
+#define KVPOOL_POOL_SET_QUOTA _IO(KVPOOL_IOC_MAGIC, 0x12)
 
 /* Flags of kvpool_buf_create and kvpool_buf_clone. */
 #define KVPOOL_BUF_SMALL (1U << 0) /* never a huge folio */
@@ -339,18 +347,18 @@ struct kvpool_buf_create {
 	__u32 __reserved;
 };
 
-#define KVPOOL_BUF_CREATE _IOWR(KVPOOL_IOC_MAGIC, 0x13, struct kvpool_buf_create)
+#define KVPOOL_BUF_CREATE _IO(KVPOOL_IOC_MAGIC, 0x13)
 
 /**
  * struct kvpool_buf_open - KVPOOL_BUF_OPEN: a buffer by id
  * @size: sizeof(struct kvpool_buf_open)
- * @flags: KVPOOL_READ, KVPOOL_WRITE (writer)
+ * @flags: KVPOOL_READ, KVPOOL_WRITE
  * @id: the buffer
  * @out_fd: a new open description, with a vote of its own
  * @__reserved: must be 0
  *
  * Errors: ENOENT (no such buffer, or it was purged); EPERM (neither its owner
- * nor CAP_DAC_OVERRIDE).
+ * nor CAP_DAC_OVERRIDE); EACCES (KVPOOL_WRITE on a pool opened for reading).
  */
 struct kvpool_buf_open {
 	__u32 size;
@@ -360,7 +368,7 @@ struct kvpool_buf_open {
 	__u32 __reserved;
 };
 
-#define KVPOOL_BUF_OPEN _IOWR(KVPOOL_IOC_MAGIC, 0x14, struct kvpool_buf_open)
+#define KVPOOL_BUF_OPEN _IO(KVPOOL_IOC_MAGIC, 0x14)
 
 /**
  * struct kvpool_buf_lookup - KVPOOL_BUF_LOOKUP: a published buffer by key
@@ -386,11 +394,12 @@ struct kvpool_buf_lookup {
 	__u32 out_uid;
 };
 
-#define KVPOOL_BUF_LOOKUP _IOWR(KVPOOL_IOC_MAGIC, 0x15, struct kvpool_buf_lookup)
+#define KVPOOL_BUF_LOOKUP _IO(KVPOOL_IOC_MAGIC, 0x15)
 
 /* State of a buffer: bits of kvpool_buf_stat.out_state. */
 #define KVPOOL_BUF_VOLATILE (1U << 0) /* nobody needs it: it may be purged */
-#define KVPOOL_BUF_PURGED (1U << 1) /* it was, and no writer has said will-need since */
+#define KVPOOL_BUF_PURGED \
+	(1U << 1) /* it was, and no writer has said will-need since */
 #define KVPOOL_BUF_PUBLISHED (1U << 2) /* keys lead to it */
 
 /**
@@ -414,7 +423,9 @@ struct kvpool_buf_lookup {
  *
  * KVPOOL_BUF_NEXT shows a caller the buffers of his uid, and all of them to the
  * pool's owner and CAP_SYS_RESOURCE. Errors: ENOENT (no further buffer);
- * ESTALE (KVPOOL_BUF_STAT, revoked).
+ * ESTALE (KVPOOL_BUF_STAT, revoked). KVPOOL_BUF_STAT on a look-up's descriptor
+ * answers what that descriptor may see: out_bytes is its out_n rounded up to a
+ * page, out_sealed no more than that.
  */
 struct kvpool_buf_stat {
 	__u32 size;
@@ -435,7 +446,7 @@ struct kvpool_buf_stat {
 	__u32 out_nr_keys;
 };
 
-#define KVPOOL_BUF_NEXT _IOWR(KVPOOL_IOC_MAGIC, 0x16, struct kvpool_buf_stat)
+#define KVPOOL_BUF_NEXT _IO(KVPOOL_IOC_MAGIC, 0x16)
 
 /**
  * struct kvpool_pool_trim - KVPOOL_POOL_TRIM: give reserve and volatile memory back (writer)
@@ -453,7 +464,7 @@ struct kvpool_pool_trim {
 	__aligned_u64 out_bytes;
 };
 
-#define KVPOOL_POOL_TRIM _IOWR(KVPOOL_IOC_MAGIC, 0x17, struct kvpool_pool_trim)
+#define KVPOOL_POOL_TRIM _IO(KVPOOL_IOC_MAGIC, 0x17)
 
 /**
  * struct kvpool_pool_secret - KVPOOL_POOL_SECRET: random bytes of the pool (writer)
@@ -469,7 +480,7 @@ struct kvpool_pool_secret {
 	__u8 out_secret[KVPOOL_KEY_SIZE];
 };
 
-#define KVPOOL_POOL_SECRET _IOWR(KVPOOL_IOC_MAGIC, 0x18, struct kvpool_pool_secret)
+#define KVPOOL_POOL_SECRET _IO(KVPOOL_IOC_MAGIC, 0x18)
 
 /*
  * Events of a pool descriptor: poll() says POLLIN while some wait, read() takes
@@ -480,8 +491,10 @@ struct kvpool_pool_secret {
  * read() errors: EINVAL (room for less than one record), EAGAIN, ERESTARTSYS.
  */
 enum kvpool_event_kind {
-	KVPOOL_EVENT_PRESSURE = 1, /* charged crossed 7/8 of the limit upwards */
-	KVPOOL_EVENT_LIMIT = 2, /* an allocation was refused for limit or quota */
+	KVPOOL_EVENT_PRESSURE =
+		1, /* charged crossed 7/8 of the limit upwards */
+	KVPOOL_EVENT_LIMIT =
+		2, /* an allocation was refused for limit or quota */
 	KVPOOL_EVENT_PURGED = 3, /* buffer id lost its pages */
 	KVPOOL_EVENT_LOST = 4, /* count records were lost */
 };
@@ -504,7 +517,7 @@ struct kvpool_event_record {
  * effect: the pool's node mask decides. Mappings are inherited by fork().
  */
 
-#define KVPOOL_BUF_STAT _IOWR(KVPOOL_IOC_MAGIC, 0x20, struct kvpool_buf_stat)
+#define KVPOOL_BUF_STAT _IO(KVPOOL_IOC_MAGIC, 0x20)
 
 /* Flag of kvpool_buf_range for KVPOOL_BUF_COMMIT. */
 #define KVPOOL_COMMIT_PARTIAL (1U << 0) /* keep what could be given */
@@ -518,7 +531,9 @@ struct kvpool_event_record {
  * @out_done: COMMIT: bytes of the range, from its start, that have pages now;
  *	RELEASE: bytes given back or draining
  *
- * COMMIT backs the range with zeroed pages where it has none. All or nothing;
+ * COMMIT backs the range with zeroed pages where it has none. A larger folio
+ * may serve that reaches beyond the range, within the buffer, and is charged
+ * whole; where it does not fit the limit, smaller ones serve. All or nothing;
  * with KVPOOL_COMMIT_PARTIAL what could be given stays, and the call succeeds
  * if that is anything. Errors: ENOSPC, EDQUOT, EPERM (sealed, volatile or
  * purged), ESTALE, EHWPOISON.
@@ -536,8 +551,8 @@ struct kvpool_buf_range {
 	__aligned_u64 out_done;
 };
 
-#define KVPOOL_BUF_COMMIT _IOWR(KVPOOL_IOC_MAGIC, 0x21, struct kvpool_buf_range)
-#define KVPOOL_BUF_RELEASE _IOWR(KVPOOL_IOC_MAGIC, 0x22, struct kvpool_buf_range)
+#define KVPOOL_BUF_COMMIT _IO(KVPOOL_IOC_MAGIC, 0x21)
+#define KVPOOL_BUF_RELEASE _IO(KVPOOL_IOC_MAGIC, 0x22)
 
 /**
  * struct kvpool_buf_seal - KVPOOL_BUF_SEAL: bytes [0, n) become immutable (writer)
@@ -559,7 +574,7 @@ struct kvpool_buf_seal {
 	__aligned_u64 out_sealed;
 };
 
-#define KVPOOL_BUF_SEAL _IOWR(KVPOOL_IOC_MAGIC, 0x23, struct kvpool_buf_seal)
+#define KVPOOL_BUF_SEAL _IO(KVPOOL_IOC_MAGIC, 0x23)
 
 /**
  * struct kvpool_buf_clone - KVPOOL_BUF_CLONE: a new buffer with the same first bytes
@@ -592,7 +607,7 @@ struct kvpool_buf_clone {
 	__aligned_u64 out_copied;
 };
 
-#define KVPOOL_BUF_CLONE _IOWR(KVPOOL_IOC_MAGIC, 0x24, struct kvpool_buf_clone)
+#define KVPOOL_BUF_CLONE _IO(KVPOOL_IOC_MAGIC, 0x24)
 
 /* A look-up of the key sees bytes [0, n). */
 struct kvpool_mark {
@@ -630,8 +645,8 @@ struct kvpool_buf_publish {
 	__u32 __reserved;
 };
 
-#define KVPOOL_BUF_PUBLISH _IOWR(KVPOOL_IOC_MAGIC, 0x25, struct kvpool_buf_publish)
-#define KVPOOL_BUF_UNPUBLISH _IOWR(KVPOOL_IOC_MAGIC, 0x26, struct kvpool_buf_publish)
+#define KVPOOL_BUF_PUBLISH _IO(KVPOOL_IOC_MAGIC, 0x25)
+#define KVPOOL_BUF_UNPUBLISH _IO(KVPOOL_IOC_MAGIC, 0x26)
 
 #define KVPOOL_ADVICE_WILLNEED 0U
 #define KVPOOL_ADVICE_VOLATILE 1U
@@ -658,7 +673,7 @@ struct kvpool_buf_advise {
 	__u32 out_survived;
 };
 
-#define KVPOOL_BUF_ADVISE _IOWR(KVPOOL_IOC_MAGIC, 0x27, struct kvpool_buf_advise)
+#define KVPOOL_BUF_ADVISE _IO(KVPOOL_IOC_MAGIC, 0x27)
 
 /**
  * struct kvpool_buf_revoke - KVPOOL_BUF_REVOKE: cut off every other holder (writer)
@@ -678,6 +693,6 @@ struct kvpool_buf_revoke {
 	__u32 __reserved;
 };
 
-#define KVPOOL_BUF_REVOKE _IOWR(KVPOOL_IOC_MAGIC, 0x28, struct kvpool_buf_revoke)
+#define KVPOOL_BUF_REVOKE _IO(KVPOOL_IOC_MAGIC, 0x28)
 
 #endif /* _UAPI_LINUX_KVPOOL_H */
