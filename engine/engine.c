@@ -57,7 +57,7 @@ static const char *kv_backend_option(enum tarn_kv_backend b,
 static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 		     char *err, size_t errlen)
 {
-	struct kvpool_options po = { 0 };
+	struct kvpool_options po = { .size = sizeof(po) };
 	const char *name = kv_backend_option(o->kv_backend, &po.backend);
 	int rc;
 

@@ -7,11 +7,11 @@
  */
 #include <errno.h>
 
-#include "engine/kv/kvpool_private.h"
+#include "engine/kv/kvpool_local.h"
 
 static void live_spare_update(struct kvpool_mem *mem)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 	bool should = !mem->is_idle && mem->nr_refs &&
 		      mem->nr_present > mem->nr_committed;
 
@@ -27,7 +27,7 @@ static void live_spare_update(struct kvpool_mem *mem)
 void kvpool_account_locked(struct kvpool_mem *mem, int64_t committed,
 			   int64_t present)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 	uint64_t resident = (uint64_t)committed * KVPOOL_PAGE_BYTES;
 
 	/* Unsigned wrap-around carries the sign. */
@@ -56,7 +56,7 @@ void kvpool_account_locked(struct kvpool_mem *mem, int64_t committed,
 
 void kvpool_votes_changed_locked(struct kvpool_mem *mem)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 	uint64_t bytes =
 		mem->is_imported ? 0 : mem->nr_committed * KVPOOL_PAGE_BYTES;
 	bool is_volatile = mem->nr_votes == 0;
@@ -114,7 +114,7 @@ static uint64_t drop_spare_of(struct kvpool_mem *mem, uint64_t bytes)
 }
 
 /* Live memories keep spare pages only by chance; sealed ones cannot use them any more. */
-static uint64_t drop_live_spare(struct kvpool *pool, uint64_t bytes,
+static uint64_t drop_live_spare(struct kvpool_local *pool, uint64_t bytes,
 				struct kvpool_mem *self, bool is_sealed)
 {
 	uint64_t dropped = 0;
@@ -133,7 +133,7 @@ static uint64_t drop_live_spare(struct kvpool *pool, uint64_t bytes,
 	return dropped;
 }
 
-uint64_t kvpool_drop_spare_locked(struct kvpool *pool, uint64_t bytes,
+uint64_t kvpool_drop_spare_locked(struct kvpool_local *pool, uint64_t bytes,
 				  struct kvpool_mem *self)
 {
 	if (!bytes)
@@ -159,7 +159,7 @@ uint64_t kvpool_drop_spare_locked(struct kvpool *pool, uint64_t bytes,
 /* Empty one volatile memory. Return: bytes; 0 when it cannot go now. */
 static uint64_t purge_one(struct kvpool_mem *mem)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 	uint64_t bytes = mem->nr_committed * KVPOOL_PAGE_BYTES;
 	int err = mem->is_protected ?
 			  pool->ops->discard(mem) :
@@ -182,7 +182,7 @@ static uint64_t purge_one(struct kvpool_mem *mem)
 	return bytes;
 }
 
-uint64_t kvpool_purge_locked(struct kvpool *pool, uint64_t bytes,
+uint64_t kvpool_purge_locked(struct kvpool_local *pool, uint64_t bytes,
 			     struct kvpool_mem *self)
 {
 	uint64_t purged = 0;
@@ -205,7 +205,7 @@ uint64_t kvpool_purge_locked(struct kvpool *pool, uint64_t bytes,
 	return purged;
 }
 
-static uint64_t excess_bytes(const struct kvpool *pool, uint64_t bytes)
+static uint64_t excess_bytes(const struct kvpool_local *pool, uint64_t bytes)
 {
 	uint64_t total = pool->resident_bytes + pool->spare_bytes + bytes;
 
@@ -215,7 +215,7 @@ static uint64_t excess_bytes(const struct kvpool *pool, uint64_t bytes)
 int kvpool_charge_locked(struct kvpool_mem *self, uint64_t nr_new,
 			 uint64_t nr_spare)
 {
-	struct kvpool *pool = self->pool;
+	struct kvpool_local *pool = self->pool;
 	uint64_t bytes = nr_new * KVPOOL_PAGE_BYTES;
 
 	if (bytes && excess_bytes(pool, bytes))

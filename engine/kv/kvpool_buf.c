@@ -1,68 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Buffers: handles and what is done to the memory behind them. Every call
- * checks its range, takes the memory's lock, and leaves counting to
- * kvpool_account.c. Any thread.
+ * Buffers of local pools: handles and what is done to the memory behind them.
+ * Every call takes the memory's lock, and leaves counting to kvpool_account.c.
+ * Called by the front, which has checked the arguments. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "engine/kv/kvpool_private.h"
+#include "engine/kv/kvpool_local.h"
 
 int kvpool_handle_create(struct kvpool_mem *mem, bool is_read_only,
 			 struct kvpool_buf **out_buf)
 {
-	struct kvpool_buf *buf = kvpool_sys.calloc(1, sizeof(*buf));
+	struct kvpool_local_buf *buf = kvpool_sys.calloc(1, sizeof(*buf));
 
 	if (!buf)
 		return -ENOMEM;
+	buf->base.pool = kvpool_get(&mem->pool->base);
+	buf->base.id = mem->id;
+	buf->base.size_bytes = mem->size_bytes;
+	buf->base.addr = mem->addr;
+	buf->base.is_read_only = is_read_only;
+	atomic_init(&buf->base.nr_refs, 1);
 	buf->mem = mem;
-	buf->is_read_only = is_read_only;
 	buf->is_needed = true;
 	buf->seen_purges = mem->purge_count;
-	atomic_init(&buf->nr_refs, 1);
-	kvpool_get(mem->pool);
-	*out_buf = buf;
+	*out_buf = &buf->base;
 	return 0;
 }
 
-int kvpool_buf_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
-		      struct kvpool_buf **out_buf)
+int kvpool_local_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
+			struct kvpool_buf **out_buf)
 {
 	struct kvpool_mem *mem;
-
-	if (!pool || !out_buf || !size_bytes ||
-	    size_bytes % KVPOOL_PAGE_BYTES || size_bytes > (uint64_t)1 << 46)
-		return -EINVAL;
-	int err = kvpool_mem_create(pool, size_bytes, owner, &mem);
+	int err =
+		kvpool_mem_create(kvpool_local(pool), size_bytes, owner, &mem);
 
 	if (err)
 		return err;
 	err = kvpool_handle_create(mem, false, out_buf);
 	if (err) {
-		pthread_mutex_lock(&pool->lock);
+		pthread_mutex_lock(&mem->pool->lock);
 		kvpool_mem_put_locked(mem);
-		pthread_mutex_unlock(&pool->lock);
+		pthread_mutex_unlock(&kvpool_local(pool)->lock);
 	}
 	return err;
 }
 
-struct kvpool_buf *kvpool_buf_get(struct kvpool_buf *buf)
+void kvpool_local_free(struct kvpool_buf *base)
 {
-	if (buf)
-		atomic_fetch_add_explicit(&buf->nr_refs, 1,
-					  memory_order_relaxed);
-	return buf;
-}
-
-void kvpool_buf_put(struct kvpool_buf *buf)
-{
-	if (!buf || atomic_fetch_sub_explicit(&buf->nr_refs, 1,
-					      memory_order_acq_rel) != 1)
-		return;
+	struct kvpool_local_buf *buf = kvpool_local_buf(base);
 	struct kvpool_mem *mem = buf->mem;
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 
 	pthread_mutex_lock(&pool->lock);
 	if (buf->is_needed) {
@@ -74,30 +65,6 @@ void kvpool_buf_put(struct kvpool_buf *buf)
 	kvpool_mem_put_locked(mem);
 	pthread_mutex_unlock(&pool->lock);
 	free(buf);
-	kvpool_put(pool);
-}
-
-uint64_t kvpool_buf_id(const struct kvpool_buf *buf)
-{
-	return buf->mem->id;
-}
-
-uint64_t kvpool_buf_size(const struct kvpool_buf *buf)
-{
-	return buf->mem->size_bytes;
-}
-
-void *kvpool_buf_addr(const struct kvpool_buf *buf)
-{
-	return buf->mem->addr;
-}
-
-static bool is_range_bad(const struct kvpool_buf *buf, uint64_t offset,
-			 uint64_t len)
-{
-	return !buf || !len || offset % KVPOOL_PAGE_BYTES ||
-	       len % KVPOOL_PAGE_BYTES || len > buf->mem->size_bytes ||
-	       offset > buf->mem->size_bytes - len;
 }
 
 /* Absent pages of the range become present and counted; mem->lock held. */
@@ -127,7 +94,7 @@ static int populate_range(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 
 static int commit_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 	uint64_t nr_committed = kvpool_map_count(mem->committed, first, end);
 	uint64_t nr_spare =
 		kvpool_map_count(mem->present, first, end) - nr_committed;
@@ -161,22 +128,17 @@ static int commit_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 }
 
 /* What a writer may not touch: sealed bytes and protected memory. */
-static bool is_closed(const struct kvpool_buf *buf, uint64_t offset)
+static bool is_closed(const struct kvpool_mem *mem, uint64_t offset)
 {
-	const struct kvpool_mem *mem = buf->mem;
-
-	return buf->is_read_only || mem->is_protected ||
-	       offset < kvpool_round_up(mem->sealed_n);
+	return mem->is_protected || offset < kvpool_round_up(mem->sealed_n);
 }
 
-int kvpool_buf_commit(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
+int kvpool_local_commit(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
 {
-	if (is_range_bad(buf, offset, len))
-		return -EINVAL;
-	struct kvpool_mem *mem = buf->mem;
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
 
 	pthread_mutex_lock(&mem->lock);
-	int err = is_closed(buf, offset) ?
+	int err = is_closed(mem, offset) ?
 			  -EPERM :
 			  commit_locked(mem, offset / KVPOOL_PAGE_BYTES,
 					(offset + len) / KVPOOL_PAGE_BYTES);
@@ -207,15 +169,13 @@ static void release_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 	pthread_mutex_unlock(&mem->pool->lock);
 }
 
-int kvpool_buf_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
+int kvpool_local_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
 {
-	if (is_range_bad(buf, offset, len))
-		return -EINVAL;
-	struct kvpool_mem *mem = buf->mem;
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
 	int err = 0;
 
 	pthread_mutex_lock(&mem->lock);
-	if (is_closed(buf, offset))
+	if (is_closed(mem, offset))
 		err = -EPERM;
 	else
 		release_locked(mem, offset / KVPOOL_PAGE_BYTES,
@@ -224,16 +184,13 @@ int kvpool_buf_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
 	return err;
 }
 
-int kvpool_buf_seal(struct kvpool_buf *buf, uint64_t n)
+int kvpool_local_seal(struct kvpool_buf *buf, uint64_t n)
 {
-	if (!buf || n > buf->mem->size_bytes)
-		return -EINVAL;
-	struct kvpool_mem *mem = buf->mem;
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
 	int err = 0;
 
 	pthread_mutex_lock(&mem->lock);
-	if (buf->is_read_only || n < mem->sealed_n ||
-	    (mem->is_protected && n > mem->sealed_n)) {
+	if (n < mem->sealed_n || (mem->is_protected && n > mem->sealed_n)) {
 		err = -EPERM;
 	} else if (n > mem->sealed_n) {
 		uint64_t page = n / KVPOOL_PAGE_BYTES,
@@ -251,17 +208,13 @@ int kvpool_buf_seal(struct kvpool_buf *buf, uint64_t n)
 	return err;
 }
 
-int kvpool_buf_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
-		     uid_t owner, struct kvpool_buf **out_buf)
+int kvpool_local_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
+		       uid_t owner, struct kvpool_buf **out_buf)
 {
-	struct kvpool_buf *copy;
-
-	if (!buf || !out_buf || !n || n > buf->mem->size_bytes ||
-	    n > size_bytes)
-		return -EINVAL;
-	struct kvpool_mem *mem = buf->mem;
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
 	uint64_t end = kvpool_round_up(n) / KVPOOL_PAGE_BYTES;
-	int err = kvpool_buf_create(mem->pool, size_bytes, owner, &copy);
+	struct kvpool_buf *copy;
+	int err = kvpool_local_create(buf->pool, size_bytes, owner, &copy);
 
 	if (err)
 		return err;
@@ -270,9 +223,9 @@ int kvpool_buf_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 	    kvpool_map_count(mem->committed, 0, end) != end)
 		err = -ERANGE;
 	if (!err)
-		err = kvpool_buf_commit(copy, 0, end * KVPOOL_PAGE_BYTES);
+		err = kvpool_local_commit(copy, 0, end * KVPOOL_PAGE_BYTES);
 	if (!err)
-		memcpy(copy->mem->addr, mem->addr, n);
+		memcpy(copy->addr, mem->addr, n);
 	pthread_mutex_unlock(&mem->lock);
 	if (err)
 		kvpool_buf_put(copy);
@@ -281,38 +234,43 @@ int kvpool_buf_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 	return err;
 }
 
-int kvpool_buf_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out_stat)
+int kvpool_local_buf_stat(struct kvpool_buf *buf,
+			  struct kvpool_buf_stat *out_stat)
 {
-	if (!buf || !out_stat)
-		return -EINVAL;
-	struct kvpool_mem *mem = buf->mem;
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
+	uint32_t nr_keys = 0;
 
 	pthread_mutex_lock(&mem->lock);
 	pthread_mutex_lock(&mem->pool->lock);
 	uint64_t resident = mem->nr_committed * KVPOOL_PAGE_BYTES;
 
+	for (struct kvpool_key_entry *e = mem->keys; e; e = e->next_of_mem)
+		nr_keys++;
 	*out_stat = (struct kvpool_buf_stat){
 		.id = mem->id,
 		.size_bytes = mem->size_bytes,
 		.resident_bytes = resident,
 		.sealed_bytes = kvpool_round_up(mem->sealed_n),
 		.charged_bytes = mem->is_imported ? 0 : resident,
+		.private_bytes = resident,
 		.owner = mem->owner,
+		.publisher = mem->is_published ? geteuid() : (uid_t)-1,
 		.is_volatile = mem->is_volatile,
 		.is_published = mem->is_published,
 		.is_purged = mem->is_purged,
 		.nr_refs = mem->nr_refs,
+		.nr_votes = mem->nr_votes,
+		.nr_keys = nr_keys,
 	};
 	pthread_mutex_unlock(&mem->pool->lock);
 	pthread_mutex_unlock(&mem->lock);
 	return 0;
 }
 
-int kvpool_buf_advise(struct kvpool_buf *buf, enum kvpool_advice advice,
-		      bool *out_survived)
+int kvpool_local_advise(struct kvpool_buf *base, enum kvpool_advice advice,
+			bool *out_survived)
 {
-	if (!buf || (advice != KVPOOL_VOLATILE && advice != KVPOOL_WILLNEED))
-		return -EINVAL;
+	struct kvpool_local_buf *buf = kvpool_local_buf(base);
 	struct kvpool_mem *mem = buf->mem;
 	bool is_needed = advice == KVPOOL_WILLNEED;
 
@@ -330,9 +288,4 @@ int kvpool_buf_advise(struct kvpool_buf *buf, enum kvpool_advice advice,
 	}
 	pthread_mutex_unlock(&mem->pool->lock);
 	return 0;
-}
-
-int kvpool_buf_revoke(struct kvpool_buf *buf)
-{
-	return buf ? -EOPNOTSUPP : -EINVAL;
 }

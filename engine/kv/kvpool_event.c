@@ -6,10 +6,11 @@
 #include <errno.h>
 #include <sys/eventfd.h>
 
-#include "engine/kv/kvpool_private.h"
+#include "engine/kv/kvpool_local.h"
 
-static struct kvpool_event *
-find_waiting(struct kvpool *pool, enum kvpool_event_type type, uint64_t buf_id)
+static struct kvpool_event *find_waiting(struct kvpool_local *pool,
+					 enum kvpool_event_type type,
+					 uint64_t buf_id)
 {
 	for (uint32_t i = 0; i < pool->nr_events; i++) {
 		struct kvpool_event *event =
@@ -22,7 +23,7 @@ find_waiting(struct kvpool *pool, enum kvpool_event_type type, uint64_t buf_id)
 	return NULL;
 }
 
-void kvpool_event_locked(struct kvpool *pool, enum kvpool_event_type type,
+void kvpool_event_locked(struct kvpool_local *pool, enum kvpool_event_type type,
 			 uint64_t buf_id, uint64_t bytes)
 {
 	/* One refused commit says as much as a thousand: only purges name their buffer. */
@@ -48,19 +49,18 @@ void kvpool_event_locked(struct kvpool *pool, enum kvpool_event_type type,
 		eventfd_write(pool->event_fd, 1);
 }
 
-int kvpool_event_fd(struct kvpool *pool)
+int kvpool_local_event_fd(struct kvpool *pool)
 {
-	return pool ? pool->event_fd : -EINVAL;
+	return kvpool_local(pool)->event_fd;
 }
 
-int kvpool_events(struct kvpool *pool, struct kvpool_event *out_events,
-		  size_t nr, uint64_t *out_lost)
+int kvpool_local_events(struct kvpool *base, struct kvpool_event *out_events,
+			size_t nr, uint64_t *out_lost)
 {
+	struct kvpool_local *pool = kvpool_local(base);
 	size_t taken = 0;
 	eventfd_t value;
 
-	if (!pool || (nr && !out_events))
-		return -EINVAL;
 	pthread_mutex_lock(&pool->lock);
 	bool had_some = pool->nr_events > 0;
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/kv/kvpool_private.h"
+#include "engine/kv/kvpool_local.h"
 
 enum { BITS = 64 };
 
@@ -88,7 +88,8 @@ static uint64_t size_class(uint64_t bytes)
 	return (bytes + step - 1) / step * step;
 }
 
-struct kvpool_mem *kvpool_mem_alloc(struct kvpool *pool, uint64_t size_bytes)
+struct kvpool_mem *kvpool_mem_alloc(struct kvpool_local *pool,
+				    uint64_t size_bytes)
 {
 	struct kvpool_mem *mem = kvpool_sys.calloc(1, sizeof(*mem));
 
@@ -123,7 +124,7 @@ void kvpool_mem_free(struct kvpool_mem *mem)
 
 void kvpool_mem_insert_locked(struct kvpool_mem *mem)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 
 	mem->id = ++pool->next_id;
 	mem->nr_refs = 1;
@@ -136,7 +137,7 @@ void kvpool_mem_insert_locked(struct kvpool_mem *mem)
 }
 
 /* The warmest memory of the class: the one that became idle last. */
-static struct kvpool_mem *take_idle_locked(struct kvpool *pool,
+static struct kvpool_mem *take_idle_locked(struct kvpool_local *pool,
 					   uint64_t class_bytes)
 {
 	struct kvpool_mem *mem;
@@ -151,8 +152,8 @@ static struct kvpool_mem *take_idle_locked(struct kvpool *pool,
 	return NULL;
 }
 
-int kvpool_mem_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
-		      struct kvpool_mem **out_mem)
+int kvpool_mem_create(struct kvpool_local *pool, uint64_t size_bytes,
+		      uid_t owner, struct kvpool_mem **out_mem)
 {
 	pthread_mutex_lock(&pool->lock);
 	struct kvpool_mem *mem = take_idle_locked(pool, size_class(size_bytes));
@@ -198,7 +199,7 @@ int kvpool_mem_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 /* Forget the life that ended; the pages stay, as spare ones. */
 static void recycle_locked(struct kvpool_mem *mem)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 
 	kvpool_map_set(mem->committed, 0, mem->class_bytes / KVPOOL_PAGE_BYTES,
 		       false);
@@ -217,7 +218,7 @@ static void recycle_locked(struct kvpool_mem *mem)
 
 void kvpool_mem_put_locked(struct kvpool_mem *mem)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 
 	if (--mem->nr_refs)
 		return;

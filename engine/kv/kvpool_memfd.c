@@ -18,31 +18,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "engine/kv/kvpool_private.h"
+#include "engine/kv/kvpool_local.h"
 
 enum {
 	/* A signal makes fallocate start again: pieces of this size go forward all the same. */
 	STEP_BYTES = 16 << 20,
-	/* Of all descriptors one in so many is never taken: it serves clients, not a cache. */
-	CALLERS_SHARE = 4,
 	ALL_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 };
 
-static int add_seals(int fd, int seals)
-{
-	return fcntl(fd, F_ADD_SEALS, seals);
-}
-
-struct kvpool_sys kvpool_sys = {
-	.memfd_create = memfd_create,
-	.fallocate = fallocate,
-	.mmap = mmap,
-	.open = open,
-	.add_seals = add_seals,
-	.calloc = calloc,
-};
-
-static int memfd_open(struct kvpool *pool, const struct kvpool_options *options)
+static int memfd_open(struct kvpool_local *pool,
+		      const struct kvpool_options *options)
 {
 	unsigned long allowed[16] = { 0 };
 
@@ -83,9 +68,7 @@ static int memfd_make(struct kvpool_mem *mem)
 
 	if (fd < 0)
 		return -errno;
-	/* Descriptors come lowest first: from here on only the caller's share is left. */
-	if (!getrlimit(RLIMIT_NOFILE, &limit) &&
-	    (rlim_t)fd >= limit.rlim_cur - limit.rlim_cur / CALLERS_SHARE) {
+	if (kvpool_is_fd_beyond_share(fd)) {
 		close(fd);
 		return -EMFILE;
 	}

@@ -1,189 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libkvpool inside: what the front and its backends share. Nobody outside
- * engine/kv/kvpool_*.c includes it, but for tests that inject faults.
- *
- * A handle (struct kvpool_buf) is what callers hold; it has a vote on whether
- * the content is needed. Several handles may lead to one memory (struct
- * kvpool_mem): create gives the first, each look-up one more. The front owns
- * limits, accounting, recycling, keys and events; a backend only makes, fills,
- * empties and protects ranges.
- *
- * Pages of a memory are in one of three states: absent; spare (present, not
- * committed: warm pages of an earlier life); committed (resident).
- *
- * Lock order: mem->lock, then pool->lock. Under pool->lock another memory is
- * only ever try-locked. System calls that take long run under mem->lock alone,
- * but for those that make room at the limit.
+ * libkvpool inside: what every kind of pool has. The front (kvpool_main.c,
+ * kvpool_handle.c) is the public interface: it checks arguments, counts
+ * references and hands on to the pool's kind: kvpool_local.h for pools kept in
+ * this process, kvpool_kernel.h for those of /dev/kvpool. Nobody outside
+ * engine/kv/kvpool_*.c includes this, but for tests that inject faults.
  */
 #ifndef TARN_ENGINE_KV_KVPOOL_PRIVATE_H
 #define TARN_ENGINE_KV_KVPOOL_PRIVATE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <sys/queue.h>
 
 #include "engine/kv/libkvpool.h"
 
-enum {
-	KVPOOL_PAGE_BYTES =
-		4096, /* of the memfd backend, and of the page maps */
-	KVPOOL_MAX_EVENTS = 128,
-	KVPOOL_MIN_KEY_BUCKETS = 64,
+/*
+ * What a kind of pool does. The front has checked: nothing is NULL that may not be, ranges are
+ * page-aligned and inside the buffer, the handle may write where the call needs it. Each answers
+ * as the public call of its name. NULL: the kind cannot, -EOPNOTSUPP.
+ */
+struct kvpool_calls {
+	void (*destroy)(struct kvpool *pool); /* no handle is left */
+	int (*stat)(struct kvpool *pool, struct kvpool_stat *out_stat);
+	int (*set_limit)(struct kvpool *pool, uint64_t limit_bytes);
+	int (*set_quota)(struct kvpool *pool, uid_t uid, uint64_t bytes,
+			 uint64_t shared_bytes);
+	uint64_t (*trim)(struct kvpool *pool, uint64_t bytes);
+	int (*secret)(struct kvpool *pool, uint8_t *out_secret);
+	int (*pool_fd)(struct kvpool *pool);
+	int (*event_fd)(struct kvpool *pool);
+	int (*events)(struct kvpool *pool, struct kvpool_event *out_events,
+		      size_t nr, uint64_t *out_lost);
+	int (*next_buf)(struct kvpool *pool, uint64_t *id,
+			struct kvpool_buf_stat *out_stat);
+
+	int (*create)(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
+		      struct kvpool_buf **out_buf);
+	int (*open)(struct kvpool *pool, uint64_t id, bool is_writable,
+		    struct kvpool_buf **out_buf);
+	int (*lookup)(struct kvpool *pool, const struct kvpool_key *key,
+		      struct kvpool_buf **out_buf, uint64_t *out_n,
+		      uid_t *out_uid);
+	int (*import)(struct kvpool *pool, int fd, struct kvpool_buf **out_buf);
+
+	void (*free)(struct kvpool_buf *buf); /* the handle, and its vote */
+	int (*commit)(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
+	int (*release)(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
+	int (*seal)(struct kvpool_buf *buf, uint64_t n);
+	int (*clone)(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
+		     uid_t owner, struct kvpool_buf **out_buf);
+	int (*buf_stat)(struct kvpool_buf *buf,
+			struct kvpool_buf_stat *out_stat);
+	int (*publish)(struct kvpool_buf *buf, const struct kvpool_mark *marks,
+		       size_t nr);
+	int (*unpublish)(struct kvpool_buf *buf);
+	int (*advise)(struct kvpool_buf *buf, enum kvpool_advice advice,
+		      bool *out_survived);
+	int (*revoke)(struct kvpool_buf *buf);
+	int (*export_fd)(struct kvpool_buf *buf);
 };
 
-struct kvpool_mem {
-	struct kvpool *pool;
-	pthread_mutex_t lock; /* page maps, seal, the backend's fields */
-	uint64_t id;
-	uint64_t size_bytes; /* as asked for */
-	uint64_t class_bytes; /* as mapped: sizes are rounded so that memory can be recycled */
-	uid_t owner;
-	uint8_t *addr;
-	int fd; /* memfd; -1 after a purge of protected memory */
-
-	/* Bit per page. committed is a subset of present. */
-	uint64_t *present;
-	uint64_t *committed;
-	/* Pages that a commit under way is about to use: their spare ones may not be dropped. */
-	uint64_t guard_first, guard_end;
-	uint64_t sealed_n; /* bytes, exact; pages below its round-up are immutable */
-	bool is_protected; /* write-sealed for ever: published once, or imported */
-	bool is_exported; /* others may hold the pages: purging would free nothing */
-	bool is_imported; /* charged to the sender */
-
-	/* Under pool->lock from here on; nr_* also under mem->lock when written. */
-	uint64_t nr_present, nr_committed; /* pages */
-	uint32_t nr_refs; /* handles, and one for being published */
-	uint32_t nr_votes; /* handles that need the content */
-	uint64_t purge_count;
-	bool is_published, is_purged, is_volatile, is_idle, in_live_spare;
-	struct kvpool_key_entry *keys; /* of this memory, linked by next_of_mem */
-	TAILQ_ENTRY(kvpool_mem) link; /* pool->live or pool->idle */
-	TAILQ_ENTRY(kvpool_mem) spare_link; /* pool->live_spare */
-	TAILQ_ENTRY(kvpool_mem)
-	volatile_link; /* pool->volatiles, oldest first */
-};
-
-TAILQ_HEAD(kvpool_mem_list, kvpool_mem);
-
-struct kvpool_buf {
-	struct kvpool_mem *mem;
-	atomic_uint nr_refs;
-	bool is_read_only; /* found by look-up or imported */
-	/* Under pool->lock. */
-	bool is_needed; /* the vote */
-	uint64_t seen_purges; /* mem->purge_count when this handle was last told */
-};
-
-struct kvpool_key_entry {
-	struct kvpool_key key;
-	struct kvpool_mem *mem;
-	uint64_t n_bytes;
-	struct kvpool_key_entry *next; /* in the bucket */
-	struct kvpool_key_entry *next_of_mem;
-};
-
-struct kvpool_backend_ops {
-	const char *name;
-	unsigned int features;
-	/* 0; -ENODEV, -EOPNOTSUPP, -EINVAL. */
-	int (*open)(struct kvpool *pool, const struct kvpool_options *options);
-	/* Make addr (of class_bytes) and fd; at @mem->addr again where that is set. */
-	int (*create)(struct kvpool_mem *mem);
-	void (*destroy)(struct kvpool_mem *mem);
-	/* Fill absent pages; on an error none of them is present. */
-	int (*populate)(struct kvpool_mem *mem, uint64_t offset, uint64_t len);
-	int (*punch)(struct kvpool_mem *mem, uint64_t offset, uint64_t len);
-	/* Write-protect for ever, every mapping included. */
-	int (*protect)(struct kvpool_mem *mem);
-	/* Drop the pages of protected memory; the range stays reserved, fd becomes -1. */
-	int (*discard)(struct kvpool_mem *mem);
-	int (*export_fd)(struct kvpool_mem *mem);
-	/* Fill in addr, fd and sizes from a descriptor. */
-	int (*import_fd)(struct kvpool_mem *mem, int fd);
-};
-
-extern const struct kvpool_backend_ops kvpool_memfd_ops;
-
+/* First member of every kind's pool. Constant but for the count. */
 struct kvpool {
-	atomic_uint nr_refs; /* callers and handles; not memories */
-	const struct kvpool_backend_ops *ops;
-	uint64_t node_mask; /* already cut to what this process may use */
-	int event_fd;
-
-	pthread_mutex_t lock; /* everything below */
-	uint64_t limit_bytes, spare_limit_bytes;
-	uint64_t resident_bytes, spare_bytes, volatile_bytes, shared_bytes;
-	uint64_t virtual_bytes, peak_resident_bytes;
-	uint64_t nr_live;
-	uint64_t next_id;
-	uint64_t commits, releases, seals, publishes, lookups, hits, purges;
-	struct kvpool_mem_list live;
-	struct kvpool_mem_list
-		idle; /* no handle; kept for their pages; oldest first */
-	struct kvpool_mem_list live_spare; /* live ones that have spare pages */
-	struct kvpool_mem_list volatiles;
-
-	struct kvpool_key_entry **key_buckets;
-	size_t nr_key_buckets; /* a power of two */
-	size_t nr_keys;
-
-	struct kvpool_event events[KVPOOL_MAX_EVENTS]; /* a ring */
-	uint32_t first_event, nr_events;
-	uint64_t nr_lost_events;
-	bool is_pressed; /* above 7/8 of the limit */
+	const struct kvpool_calls *calls;
+	atomic_uint nr_refs; /* callers and handles */
+	const char *backend_name;
+	unsigned int features;
+	size_t page_bytes;
 };
 
-/* kvpool_mem.c: memories, their page maps and lifetime */
-uint64_t kvpool_map_count(const uint64_t *map, uint64_t first, uint64_t end);
+/* First member of every kind's handle. Constant but for the count. */
+struct kvpool_buf {
+	struct kvpool *pool; /* a reference */
+	atomic_uint nr_refs;
+	uint64_t id;
+	uint64_t size_bytes;
+	uint8_t *addr;
+	bool is_read_only; /* found by look-up, opened for reading, or imported */
+};
+
 /*
- * The next run of pages in [*first, end) that are set in @yes (NULL: all) and clear in @no;
- * moves *first to its start. Return: its length in pages, 0 when there is none.
+ * Whether a descriptor just made lies among those that are left to the caller: it serves clients,
+ * not a cache. Descriptors come lowest first.
  */
-uint64_t kvpool_map_run(const uint64_t *yes, const uint64_t *no,
-			uint64_t *first, uint64_t end);
-void kvpool_map_set(uint64_t *map, uint64_t first, uint64_t end, bool value);
-void kvpool_map_copy(uint64_t *to, const uint64_t *from, uint64_t nr_pages);
-struct kvpool_mem *kvpool_mem_alloc(struct kvpool *pool, uint64_t size_bytes);
-/* A memory with one handle's reference and vote: a recycled one, or new. */
-int kvpool_mem_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
-		      struct kvpool_mem **out_mem);
-void kvpool_mem_insert_locked(struct kvpool_mem *mem);
-/* Frees or recycles on the last reference. pool->lock held, mem->lock not. */
-void kvpool_mem_put_locked(struct kvpool_mem *mem);
-void kvpool_mem_free(struct kvpool_mem *mem);
-int kvpool_handle_create(struct kvpool_mem *mem, bool is_read_only,
-			 struct kvpool_buf **out_buf);
-
-/* kvpool_account.c: limit, spare pages, purging; all with pool->lock held */
-/*
- * Count @nr_new absent and @nr_spare spare pages of @self as committed; make room where needed.
- * -ENOSPC: nothing counted.
- */
-int kvpool_charge_locked(struct kvpool_mem *self, uint64_t nr_new,
-			 uint64_t nr_spare);
-/* Spare pages go, at most @bytes. @self is locked by the caller, or NULL. Return: bytes. */
-uint64_t kvpool_drop_spare_locked(struct kvpool *pool, uint64_t bytes,
-				  struct kvpool_mem *self);
-uint64_t kvpool_purge_locked(struct kvpool *pool, uint64_t bytes,
-			     struct kvpool_mem *self);
-/* Say that @mem's page counts changed by these many pages. */
-void kvpool_account_locked(struct kvpool_mem *mem, int64_t committed,
-			   int64_t present);
-void kvpool_votes_changed_locked(struct kvpool_mem *mem);
-
-/* kvpool_publish.c */
-/* Takes the keys of @mem out; its publication reference is the caller's to drop. */
-void kvpool_keys_remove_locked(struct kvpool_mem *mem);
-
-/* kvpool_event.c; pool->lock held */
-void kvpool_event_locked(struct kvpool *pool, enum kvpool_event_type type,
-			 uint64_t buf_id, uint64_t bytes);
+bool kvpool_is_fd_beyond_share(int fd);
 
 /*
- * The system calls of the memfd backend, and the front's allocator, through one table, so that a
- * test can make the nth of them fail.
+ * The system calls of the backends, and the library's allocator, through one table, so that a test
+ * can make the nth of them fail.
  */
 struct kvpool_sys {
 	int (*memfd_create)(const char *name, unsigned int flags);
@@ -192,14 +95,11 @@ struct kvpool_sys {
 		      off_t offset);
 	int (*open)(const char *path, int flags, ...);
 	int (*add_seals)(int fd, int seals);
+	int (*ioctl)(int fd, unsigned long request, void *arg);
+	int (*mprotect)(void *addr, size_t len, int prot);
 	void *(*calloc)(size_t nr, size_t size);
 };
 
 extern struct kvpool_sys kvpool_sys;
-
-static inline uint64_t kvpool_round_up(uint64_t n)
-{
-	return (n + KVPOOL_PAGE_BYTES - 1) & ~(uint64_t)(KVPOOL_PAGE_BYTES - 1);
-}
 
 #endif /* TARN_ENGINE_KV_KVPOOL_PRIVATE_H */

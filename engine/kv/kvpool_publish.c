@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publication: the table of keys, look-up, and descriptors that travel between
+ * Publication in local pools: the table of keys, look-up, and descriptors that travel between
  * processes. Pools are private to the process here, so every key is of its own
  * uid. A publication is one reference on the memory. Any thread.
  */
@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/kv/kvpool_private.h"
+#include "engine/kv/kvpool_local.h"
 
-static struct kvpool_key_entry **bucket_of(struct kvpool *pool,
+static struct kvpool_key_entry **bucket_of(struct kvpool_local *pool,
 					   const struct kvpool_key *key)
 {
 	uint64_t hash;
@@ -24,7 +24,7 @@ static struct kvpool_key_entry **bucket_of(struct kvpool *pool,
 	return &pool->key_buckets[(hash >> 32) & (pool->nr_key_buckets - 1)];
 }
 
-static struct kvpool_key_entry *find_key(struct kvpool *pool,
+static struct kvpool_key_entry *find_key(struct kvpool_local *pool,
 					 const struct kvpool_key *key)
 {
 	if (!pool->nr_key_buckets)
@@ -36,7 +36,7 @@ static struct kvpool_key_entry *find_key(struct kvpool *pool,
 	return entry;
 }
 
-static int grow_table(struct kvpool *pool, size_t nr_keys)
+static int grow_table(struct kvpool_local *pool, size_t nr_keys)
 {
 	size_t nr = pool->nr_key_buckets ? pool->nr_key_buckets :
 					   KVPOOL_MIN_KEY_BUCKETS;
@@ -70,7 +70,7 @@ static int grow_table(struct kvpool *pool, size_t nr_keys)
 	return 0;
 }
 
-static void unlink_from_bucket(struct kvpool *pool,
+static void unlink_from_bucket(struct kvpool_local *pool,
 			       struct kvpool_key_entry *entry)
 {
 	struct kvpool_key_entry **link = bucket_of(pool, &entry->key);
@@ -116,7 +116,7 @@ void kvpool_keys_remove_locked(struct kvpool_mem *mem)
 }
 
 /* A key that moved to a newer buffer; the older one may have lost its last. */
-static void replace_key_locked(struct kvpool *pool,
+static void replace_key_locked(struct kvpool_local *pool,
 			       struct kvpool_key_entry *entry)
 {
 	struct kvpool_mem *mem = entry->mem;
@@ -134,7 +134,7 @@ static void insert_keys_locked(struct kvpool_mem *mem,
 			       const struct kvpool_mark *marks, size_t nr,
 			       struct kvpool_key_entry *fresh)
 {
-	struct kvpool *pool = mem->pool;
+	struct kvpool_local *pool = mem->pool;
 
 	if (!mem->is_published) {
 		set_published_locked(mem, true);
@@ -227,18 +227,12 @@ static int protect(struct kvpool_mem *mem)
 	return err;
 }
 
-int kvpool_buf_publish(struct kvpool_buf *buf, const struct kvpool_mark *marks,
-		       size_t nr)
+int kvpool_local_publish(struct kvpool_buf *buf,
+			 const struct kvpool_mark *marks, size_t nr)
 {
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
+	struct kvpool_local *pool = mem->pool;
 	struct kvpool_key_entry *fresh;
-
-	if (!buf || !marks || !nr)
-		return -EINVAL;
-	struct kvpool_mem *mem = buf->mem;
-	struct kvpool *pool = mem->pool;
-
-	if (buf->is_read_only)
-		return -EPERM;
 	int err = alloc_entries(nr, &fresh);
 
 	if (err)
@@ -269,13 +263,9 @@ int kvpool_buf_publish(struct kvpool_buf *buf, const struct kvpool_mark *marks,
 	return 0;
 }
 
-int kvpool_buf_unpublish(struct kvpool_buf *buf)
+int kvpool_local_unpublish(struct kvpool_buf *buf)
 {
-	if (!buf)
-		return -EINVAL;
-	if (buf->is_read_only)
-		return -EPERM;
-	struct kvpool_mem *mem = buf->mem;
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
 	int err = -ENOENT;
 
 	pthread_mutex_lock(&mem->pool->lock);
@@ -288,13 +278,13 @@ int kvpool_buf_unpublish(struct kvpool_buf *buf)
 	return err;
 }
 
-int kvpool_lookup(struct kvpool *pool, const struct kvpool_key *key,
-		  struct kvpool_buf **out_buf, uint64_t *out_n, uid_t *out_uid)
+int kvpool_local_lookup(struct kvpool *base, const struct kvpool_key *key,
+			struct kvpool_buf **out_buf, uint64_t *out_n,
+			uid_t *out_uid)
 {
+	struct kvpool_local *pool = kvpool_local(base);
 	struct kvpool_buf *buf;
 
-	if (!pool || !key || !out_buf || !out_n)
-		return -EINVAL;
 	pthread_mutex_lock(&pool->lock);
 	pool->lookups++;
 	struct kvpool_key_entry *entry = find_key(pool, key);
@@ -315,10 +305,9 @@ int kvpool_lookup(struct kvpool *pool, const struct kvpool_key *key,
 	return err;
 }
 
-int kvpool_buf_export(struct kvpool_buf *buf)
+int kvpool_local_export(struct kvpool_buf *base)
 {
-	if (!buf)
-		return -EINVAL;
+	struct kvpool_local_buf *buf = kvpool_local_buf(base);
 	struct kvpool_mem *mem = buf->mem;
 
 	pthread_mutex_lock(&mem->lock);
@@ -334,14 +323,14 @@ int kvpool_buf_export(struct kvpool_buf *buf)
 	return fd;
 }
 
-int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf)
+int kvpool_local_import(struct kvpool *base, int fd,
+			struct kvpool_buf **out_buf)
 {
+	struct kvpool_local *pool = kvpool_local(base);
 	static const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 	struct kvpool_mem *mem;
 	struct stat st;
 
-	if (!pool || !out_buf)
-		return -EINVAL;
 	/* A file that could shrink would raise SIGBUS here; one that can be written would lie. */
 	int seals = fcntl(fd, F_GET_SEALS);
 
@@ -359,14 +348,15 @@ int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf)
 	mem->is_imported = true;
 	int err = pool->ops->import_fd(mem, fd);
 
-	if (!err)
-		err = kvpool_handle_create(mem, true, out_buf);
 	if (err) {
 		kvpool_mem_free(mem);
 		return err;
 	}
 	pthread_mutex_lock(&pool->lock);
 	kvpool_mem_insert_locked(mem);
+	err = kvpool_handle_create(mem, true, out_buf);
+	if (err)
+		kvpool_mem_put_locked(mem);
 	pthread_mutex_unlock(&pool->lock);
-	return 0;
+	return err;
 }

@@ -41,6 +41,7 @@ static struct room make_room(uint64_t limit_bytes)
 {
 	struct room room;
 	struct kvpool_options pool_options = {
+		.size = sizeof(pool_options),
 		.backend = KVPOOL_BACKEND_MEMFD,
 		.limit_bytes = limit_bytes,
 		.spare_limit_bytes = limit_bytes / 4,
@@ -198,7 +199,8 @@ static void bench_plan(const char *name, uint32_t len, bool is_shared)
 static void bench_pool(void)
 {
 	enum { BYTES = 64 << 20, PAGES = BYTES / 4096 };
-	struct kvpool_options options = { .backend = KVPOOL_BACKEND_MEMFD,
+	struct kvpool_options options = { .size = sizeof(options),
+					  .backend = KVPOOL_BACKEND_MEMFD,
 					  .limit_bytes = 2ull * BYTES,
 					  .spare_limit_bytes = BYTES };
 	struct kvpool_mark mark = { .n_bytes = BYTES };

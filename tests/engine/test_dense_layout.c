@@ -118,7 +118,8 @@ FIXTURE(dense)
 
 FIXTURE_SETUP(dense)
 {
-	struct kvpool_options pool_options = { .limit_bytes = 64 << 20 };
+	struct kvpool_options pool_options = { .size = sizeof(pool_options),
+					       .limit_bytes = 64 << 20 };
 
 	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));
 	struct kv_cache_options options = {

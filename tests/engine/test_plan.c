@@ -48,7 +48,8 @@ FIXTURE_VARIANT_ADD(plan, window_1){ .window = 1 };
 
 FIXTURE_SETUP(plan)
 {
-	struct kvpool_options pool_options = { .limit_bytes = 1 << 26,
+	struct kvpool_options pool_options = { .size = sizeof(pool_options),
+					       .limit_bytes = 1 << 26,
 					       .spare_limit_bytes = 1 << 20 };
 
 	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));

@@ -55,6 +55,7 @@ static struct kv_cache_options make_options(struct kvpool *pool,
 FIXTURE_SETUP(segment)
 {
 	struct kvpool_options pool_options = {
+		.size = sizeof(pool_options),
 		.backend = KVPOOL_BACKEND_MEMFD,
 		.limit_bytes = (uint64_t)variant->limit_tiles * TILE_BYTES,
 		.spare_limit_bytes = 64 * TILE_BYTES,
@@ -154,7 +155,8 @@ TEST(tile_layout_is_what_the_design_says)
 
 TEST(caches_refuse_bad_options)
 {
-	struct kvpool_options pool_options = { .limit_bytes = 1 << 20 };
+	struct kvpool_options pool_options = { .size = sizeof(pool_options),
+					       .limit_bytes = 1 << 20 };
 	struct kvpool *pool;
 	struct kv_cache *cache = NULL;
 
