@@ -17,9 +17,9 @@ static struct kvpool_account *account_find(struct kvpool_pool *pool, kuid_t uid)
 	const u32 bucket = __kuid_val(uid) % KVPOOL_ACCOUNT_BUCKETS;
 
 	lockdep_assert_held(&pool->acct_lock);
-	hlist_for_each_entry(account, &pool->accounts[bucket],
-			     node) if (uid_eq(account->uid,
-					      uid)) return account;
+	hlist_for_each_entry(account, &pool->accounts[bucket], node)
+		if (uid_eq(account->uid, uid))
+			return account;
 	return NULL;
 }
 
@@ -61,8 +61,7 @@ void kvpool_accounts_free(struct kvpool_pool *pool)
 
 	for (i = 0; i < KVPOOL_ACCOUNT_BUCKETS; i++) {
 		hlist_for_each_entry_safe(account, next, &pool->accounts[i],
-					  node)
-		{
+					  node) {
 			WARN_ON_ONCE(account->private || account->shared);
 			kfree(account);
 		}

@@ -69,8 +69,7 @@ static void buf_destroy(struct kvpool_buf *buf)
 	trace_kvpool_buf_free(buf);
 	xa_erase(&pool->bufs, buf->id);
 	kvpool_lru_del(buf);
-	xa_for_each(&buf->folios, index, f)
-	{
+	xa_for_each(&buf->folios, index, f) {
 		kvpool_folio_destroy(pool, f);
 		cond_resched();
 	}
@@ -269,8 +268,7 @@ void kvpool_buf_block(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	if (first >= end)
 		return;
 	unmap(buf, first, end);
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-	{
+	xa_for_each_range(&buf->folios, index, f, first, end - 1) {
 		/* Pairs with kvpool_fault(), which reads gen under this lock. */
 		folio_lock(f->folio);
 		folio_unlock(f->folio);
@@ -308,8 +306,7 @@ void kvpool_buf_read_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out)
 	down_read(&buf->sem);
 	out->id = buf->id;
 	out->out_bytes = buf->bytes;
-	xa_for_each(&buf->folios, index, f)
-	{
+	xa_for_each(&buf->folios, index, f) {
 		const u64 bytes = kvpool_folio_bytes(f);
 
 		out->out_resident += bytes;

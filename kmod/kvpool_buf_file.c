@@ -109,8 +109,7 @@ static int ioctl_revoke(struct file *file, union kvpool_argument *arg,
 		rc = -ESTALE;
 		goto out;
 	}
-	list_for_each_entry(handle, &buf->handles, list)
-	{
+	list_for_each_entry(handle, &buf->handles, list) {
 		if (handle == mine || handle->is_revoked)
 			continue;
 		WRITE_ONCE(handle->is_revoked, true);

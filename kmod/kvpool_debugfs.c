@@ -18,17 +18,20 @@ static void show_bufs(struct seq_file *seq, struct kvpool_pool *pool)
 	while ((buf = kvpool_buf_find_next(pool, id))) {
 		kvpool_buf_read_stat(buf, &stat);
 		id = stat.id;
-		seq_printf(
-			seq,
-			"  buffer %llu uid %u bytes %llu resident %llu shared %llu sealed %llu huge %llu open %u votes %u keys %u%s%s%s\n",
-			stat.id, stat.out_uid, stat.out_bytes,
-			stat.out_resident, stat.out_shared, stat.out_sealed,
-			stat.out_huge, stat.out_nr_open, stat.out_nr_votes,
-			stat.out_nr_keys,
-			stat.out_state & KVPOOL_BUF_VOLATILE ? " volatile" : "",
-			stat.out_state & KVPOOL_BUF_PURGED ? " purged" : "",
-			stat.out_state & KVPOOL_BUF_PUBLISHED ? " published" :
-								"");
+		seq_printf(seq, "  buffer %llu uid %u bytes %llu resident %llu",
+			   stat.id, stat.out_uid, stat.out_bytes,
+			   stat.out_resident);
+		seq_printf(seq, " shared %llu sealed %llu huge %llu",
+			   stat.out_shared, stat.out_sealed, stat.out_huge);
+		seq_printf(seq, " open %u votes %u keys %u", stat.out_nr_open,
+			   stat.out_nr_votes, stat.out_nr_keys);
+		if (stat.out_state & KVPOOL_BUF_VOLATILE)
+			seq_puts(seq, " volatile");
+		if (stat.out_state & KVPOOL_BUF_PURGED)
+			seq_puts(seq, " purged");
+		if (stat.out_state & KVPOOL_BUF_PUBLISHED)
+			seq_puts(seq, " published");
+		seq_putc(seq, '\n');
 		kvpool_buf_put(buf);
 	}
 }
@@ -41,14 +44,15 @@ static int pools_show(struct seq_file *seq, void *unused)
 	while ((pool = kvpool_pool_find_next(id))) {
 		id = pool->id;
 		spin_lock(&pool->acct_lock);
-		seq_printf(
-			seq,
-			"pool %u name \"%s\" uid %u mode %03o limit %llu charged %llu resident %llu shared %llu draining %llu reserve %llu poisoned %llu purges %llu\n",
-			pool->id, pool->name,
-			from_kuid(&init_user_ns, pool->uid), pool->mode,
-			pool->limit, pool->charged, pool->resident,
-			pool->shared, pool->draining, pool->reserve,
-			pool->poisoned, pool->purges);
+		seq_printf(seq, "pool %u name \"%s\" uid %u mode %03o",
+			   pool->id, pool->name,
+			   from_kuid(&init_user_ns, pool->uid), pool->mode);
+		seq_printf(seq, " limit %llu charged %llu resident %llu",
+			   pool->limit, pool->charged, pool->resident);
+		seq_printf(seq, " shared %llu draining %llu reserve %llu",
+			   pool->shared, pool->draining, pool->reserve);
+		seq_printf(seq, " poisoned %llu purges %llu\n", pool->poisoned,
+			   pool->purges);
 		spin_unlock(&pool->acct_lock);
 		show_bufs(seq, pool);
 		kvpool_pool_put(pool);

@@ -86,8 +86,9 @@ static int reserve_node(struct kvpool_pool *pool)
 	lockdep_assert_held(&pool->acct_lock);
 	if (pool->node[nid].nr_reserve)
 		return nid;
-	for_each_node_mask(
-		nid, pool->nodes) if (pool->node[nid].nr_reserve) return nid;
+	for_each_node_mask(nid, pool->nodes)
+		if (pool->node[nid].nr_reserve)
+			return nid;
 	return NUMA_NO_NODE;
 }
 
@@ -425,8 +426,7 @@ void kvpool_drain_work(struct work_struct *work)
 	spin_lock(&pool->drain_lock);
 	list_splice_init(&pool->drain, &waiting);
 	spin_unlock(&pool->drain_lock);
-	list_for_each_entry_safe(f, next, &waiting, list)
-	{
+	list_for_each_entry_safe(f, next, &waiting, list) {
 		list_del(&f->list);
 		if (!folio_try_free(pool, f)) {
 			spin_lock(&pool->drain_lock);

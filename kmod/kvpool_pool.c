@@ -138,8 +138,9 @@ static struct kvpool_pool *find_name(const u8 *name)
 	unsigned long id;
 
 	lockdep_assert_held(&kvpool_pools_mutex);
-	xa_for_each(&kvpool_pools, id,
-		    pool) if (!strcmp(pool->name, name)) return pool;
+	xa_for_each(&kvpool_pools, id, pool)
+		if (!strcmp(pool->name, name))
+			return pool;
 	return NULL;
 }
 

@@ -71,10 +71,10 @@ void kvpool_event_send(struct kvpool_pool *pool, u32 kind, u64 id, u64 bytes,
 	struct kvpool_pool_file *pf;
 
 	spin_lock(&pool->event_lock);
-	list_for_each_entry(pf, &pool->subscribers,
-			    list) if (!uid_valid(uid) || uid_eq(pf->uid, uid) ||
-				      uid_eq(pf->uid, pool->uid))
-		queue_event(pf, &event);
+	list_for_each_entry(pf, &pool->subscribers, list)
+		if (!uid_valid(uid) || uid_eq(pf->uid, uid) ||
+		    uid_eq(pf->uid, pool->uid))
+			queue_event(pf, &event);
 	spin_unlock(&pool->event_lock);
 }
 

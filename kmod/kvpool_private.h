@@ -124,7 +124,7 @@ struct kvpool_pool {
 	struct mem_cgroup *memcg; /* pays for the pages; NULL: none */
 	u8 secret[KVPOOL_KEY_SIZE];
 
-	spinlock_t acct_lock;
+	spinlock_t acct_lock; /* who pays, and the figures */
 	struct hlist_head accounts[KVPOOL_ACCOUNT_BUCKETS]; /* acct_lock */
 	/* Bytes and counts: acct_lock. */
 	u64 limit, quota, shared_quota;
@@ -139,20 +139,20 @@ struct kvpool_pool {
 	struct xarray bufs; /* by id; bufs.xa_lock */
 	u32 last_buf_id; /* bufs.xa_lock */
 
-	spinlock_t key_lock;
+	spinlock_t key_lock; /* which buffer a key leads to */
 	struct hlist_head *keys; /* KVPOOL_KEY_BUCKETS; key_lock */
 	u32 key_seed;
 
-	spinlock_t lru_lock;
+	spinlock_t lru_lock; /* what may be purged */
 	struct list_head lru; /* volatile buffers, oldest first; lru_lock */
 	u64 volatile_bytes; /* lru_lock */
 
-	spinlock_t drain_lock;
+	spinlock_t drain_lock; /* what is still held elsewhere */
 	struct list_head drain; /* drain_lock */
 	struct delayed_work drain_work;
 	struct work_struct refill_work;
 
-	spinlock_t event_lock;
+	spinlock_t event_lock; /* who is told what */
 	struct list_head subscribers; /* event_lock */
 
 	struct kvpool_node *node; /* [nr_node_ids] */

@@ -33,8 +33,7 @@ static struct kvpool_key *find_key(struct kvpool_pool *pool, const u8 *bytes,
 	struct kvpool_key *key, *found = NULL;
 
 	lockdep_assert_held(&pool->key_lock);
-	hlist_for_each_entry(key, bucket_of(pool, bytes), node)
-	{
+	hlist_for_each_entry(key, bucket_of(pool, bytes), node) {
 		if (memcmp(key->key, bytes, KVPOOL_KEY_SIZE))
 			continue;
 		if (uid_eq(key->publisher->uid, uid))
@@ -90,7 +89,8 @@ static void keys_discard(struct hlist_head *keys)
 	struct kvpool_key *key;
 	struct hlist_node *next;
 
-	hlist_for_each_entry_safe(key, next, keys, of_buf) kfree(key);
+	hlist_for_each_entry_safe(key, next, keys, of_buf)
+		kfree(key);
 }
 
 /* Copies the marks into keys that nobody can find yet. */
@@ -132,10 +132,9 @@ static int check_publish(struct kvpool_handle *handle,
 		return -EPERM;
 	if (buf->publisher && buf->publisher != publisher)
 		return -EPERM;
-	hlist_for_each_entry(key, keys,
-			     of_buf) if (key->n >
-					 (u64)buf->nr_sealed
-						 << PAGE_SHIFT) return -EPERM;
+	hlist_for_each_entry(key, keys, of_buf)
+		if (key->n > (u64)buf->nr_sealed << PAGE_SHIFT)
+			return -EPERM;
 	return 0;
 }
 
@@ -165,13 +164,15 @@ static int move_charge(struct kvpool_buf *buf, struct kvpool_account *publisher)
 	u64 bytes = 0;
 	int rc;
 
-	xa_for_each(&buf->folios, index, f) if (!READ_ONCE(f->publisher))
-		bytes += kvpool_folio_bytes(f);
+	xa_for_each(&buf->folios, index, f)
+		if (!READ_ONCE(f->publisher))
+			bytes += kvpool_folio_bytes(f);
 	rc = kvpool_charge_shared(pool, publisher, bytes);
 	if (rc)
 		return rc;
-	xa_for_each(&buf->folios, index, f) if (pay(pool, f, publisher))
-		bytes -= kvpool_folio_bytes(f);
+	xa_for_each(&buf->folios, index, f)
+		if (pay(pool, f, publisher))
+			bytes -= kvpool_folio_bytes(f);
 	/* Others published clones of it meanwhile. */
 	if (bytes)
 		kvpool_uncharge_shared(pool, publisher, bytes);
@@ -206,8 +207,7 @@ static void enter_keys(struct kvpool_buf *buf, struct kvpool_account *publisher,
 	struct hlist_node *next;
 
 	spin_lock(&pool->key_lock);
-	hlist_for_each_entry_safe(key, next, keys, of_buf)
-	{
+	hlist_for_each_entry_safe(key, next, keys, of_buf) {
 		hlist_del(&key->of_buf);
 		old = find_key(pool, key->key, publisher->uid, false);
 		if (old) {
@@ -233,8 +233,7 @@ static void drop_orphans(struct kvpool_pool *pool, struct list_head *orphans)
 	struct kvpool_buf *buf, *next;
 	bool is_orphan;
 
-	list_for_each_entry_safe(buf, next, orphans, orphan)
-	{
+	list_for_each_entry_safe(buf, next, orphans, orphan) {
 		down_write(&buf->sem);
 		spin_lock(&pool->key_lock);
 		list_del_init(&buf->orphan);

@@ -94,8 +94,7 @@ static int insert_all(struct kvpool_buf *buf, struct list_head *fresh,
 
 	lockdep_assert_held_write(&buf->sem);
 	rc = check_open(buf, first);
-	list_for_each_entry_safe(f, next, fresh, list)
-	{
+	list_for_each_entry_safe(f, next, fresh, list) {
 		if (rc)
 			break;
 		index = f->index;
@@ -114,7 +113,8 @@ static int insert_all(struct kvpool_buf *buf, struct list_head *fresh,
 	if (!rc)
 		return 0;
 	/* Nobody has seen them: faults wait for sem. */
-	list_for_each_entry(f, &done, list) xa_erase(&buf->folios, f->index);
+	list_for_each_entry(f, &done, list)
+		xa_erase(&buf->folios, f->index);
 	list_splice(&done, rest);
 	list_splice_init(fresh, rest);
 	return rc;
@@ -191,8 +191,7 @@ int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 		up_write(&buf->sem);
 		rc = rc_insert;
 	}
-	list_for_each_entry_safe(f, next, &rest, list)
-	{
+	list_for_each_entry_safe(f, next, &rest, list) {
 		list_del(&f->list);
 		kvpool_folio_destroy(pool, f);
 	}
@@ -223,9 +222,9 @@ static int check_poison(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	int rc = 0;
 
 	down_read(&buf->sem);
-	xa_for_each_range(&buf->folios, index, f, first,
-			  end - 1) if (kvpool_folio_is_poisoned(f))
-		rc = -EHWPOISON;
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+		if (kvpool_folio_is_poisoned(f))
+			rc = -EHWPOISON;
 	up_read(&buf->sem);
 	return rc;
 }
@@ -307,9 +306,9 @@ static bool has_all_pieces(const struct kvpool_folio *f, pgoff_t first,
 	struct kvpool_folio *piece;
 	pgoff_t found = 0;
 
-	list_for_each_entry(piece, pieces, list) if (piece->index >= f->index &&
-						     piece->index < f_end)
-		found++;
+	list_for_each_entry(piece, pieces, list)
+		if (piece->index >= f->index && piece->index < f_end)
+			found++;
 	return found == nr;
 }
 
@@ -335,8 +334,7 @@ static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
 	xas_lock(&xas);
 	xas_split(&xas, f, f->order);
 	xas_unlock(&xas);
-	list_for_each_entry_safe(piece, next, pieces, list)
-	{
+	list_for_each_entry_safe(piece, next, pieces, list) {
 		if (piece->index < f->index ||
 		    piece->index >= kvpool_folio_end(f))
 			continue;
@@ -368,8 +366,7 @@ static u64 take_range(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 	if (f)
 		to = max(to, kvpool_folio_end(f));
 	kvpool_buf_block(buf, from, to);
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-	{
+	xa_for_each_range(&buf->folios, index, f, first, end - 1) {
 		const pgoff_t f_first = max(first, f->index);
 		const pgoff_t f_end = min(end, kvpool_folio_end(f));
 
@@ -391,8 +388,7 @@ static void destroy_list(struct kvpool_pool *pool, struct list_head *list)
 {
 	struct kvpool_folio *f, *next;
 
-	list_for_each_entry_safe(f, next, list, list)
-	{
+	list_for_each_entry_safe(f, next, list, list) {
 		list_del(&f->list);
 		kvpool_folio_destroy(pool, f);
 		cond_resched();

@@ -25,9 +25,12 @@ static void count_pages(struct kvpool_buf *buf)
 	struct kvpool_folio *f;
 	unsigned long index;
 
-	xa_for_each(&buf->folios, index,
-		    f) if (kvpool_folio_nr_bufs(buf->pool, f) == 1)
-		buf->nr_volatile[folio_nid(f->folio)] += 1UL << f->order;
+	xa_for_each(&buf->folios, index, f) {
+		const unsigned long nr = 1UL << f->order;
+
+		if (kvpool_folio_nr_bufs(buf->pool, f) == 1)
+			buf->nr_volatile[folio_nid(f->folio)] += nr;
+	}
 }
 
 /* The buffer has become volatile. Context: sem, written. */
@@ -40,8 +43,7 @@ void kvpool_lru_add(struct kvpool_buf *buf)
 	count_pages(buf);
 	spin_lock(&pool->lru_lock);
 	list_add_tail(&buf->lru, &pool->lru);
-	for_each_node_mask(nid, pool->nodes)
-	{
+	for_each_node_mask(nid, pool->nodes) {
 		pool->node[nid].nr_volatile += buf->nr_volatile[nid];
 		pool->volatile_bytes += (u64)buf->nr_volatile[nid]
 					<< PAGE_SHIFT;
@@ -61,8 +63,7 @@ void kvpool_lru_del(struct kvpool_buf *buf)
 	spin_lock(&pool->lru_lock);
 	if (!list_empty(&buf->lru)) {
 		list_del_init(&buf->lru);
-		for_each_node_mask(nid, pool->nodes)
-		{
+		for_each_node_mask(nid, pool->nodes) {
 			pool->node[nid].nr_volatile -= buf->nr_volatile[nid];
 			pool->volatile_bytes -= (u64)buf->nr_volatile[nid]
 						<< PAGE_SHIFT;
@@ -83,8 +84,7 @@ static bool freeze_all(struct kvpool_buf *buf)
 	struct kvpool_folio *f;
 	unsigned long index, undo;
 
-	xa_for_each(&buf->folios, index, f)
-	{
+	xa_for_each(&buf->folios, index, f) {
 		if (kvpool_folio_nr_bufs(buf->pool, f) > 1)
 			continue;
 		if (kvpool_folio_is_poisoned(f) ||
@@ -95,8 +95,7 @@ static bool freeze_all(struct kvpool_buf *buf)
 
 roll_back:
 	undo = f->index;
-	xa_for_each_range(&buf->folios, index, f, 0, undo)
-	{
+	xa_for_each_range(&buf->folios, index, f, 0, undo) {
 		if (f->index >= undo)
 			break;
 		if (!folio_ref_count(f->folio))
@@ -112,8 +111,7 @@ static u64 take_all(struct kvpool_buf *buf)
 	unsigned long index;
 	u64 freed = 0;
 
-	xa_for_each(&buf->folios, index, f)
-	{
+	xa_for_each(&buf->folios, index, f) {
 		const u64 bytes = kvpool_folio_bytes(f);
 
 		xa_erase(&buf->folios, f->index);
@@ -188,8 +186,7 @@ static struct kvpool_buf *lru_next(struct kvpool_pool *pool, int nid,
 	struct kvpool_buf *buf, *found = NULL;
 
 	spin_lock(&pool->lru_lock);
-	list_for_each_entry(buf, &pool->lru, lru)
-	{
+	list_for_each_entry(buf, &pool->lru, lru) {
 		if (nid != NUMA_NO_NODE && !buf->nr_volatile[nid])
 			continue;
 		if (only && (buf->owner != only || buf->publisher))
@@ -210,7 +207,8 @@ static unsigned int lru_length(struct kvpool_pool *pool)
 	unsigned int nr = 0;
 
 	spin_lock(&pool->lru_lock);
-	list_for_each(entry, &pool->lru) nr++;
+	list_for_each(entry, &pool->lru)
+		nr++;
 	spin_unlock(&pool->lru_lock);
 	return nr;
 }
@@ -250,9 +248,11 @@ u64 kvpool_reclaim(struct kvpool_pool *pool, struct kvpool_account *only,
 	int nid;
 
 	if (!only)
-		for_each_node_mask(nid, pool->nodes) if (freed < bytes)
-			freed += (u64)kvpool_reserve_shrink(pool, nid, nr_pages)
-				 << PAGE_SHIFT;
+		for_each_node_mask(nid, pool->nodes)
+			if (freed < bytes)
+				freed += (u64)kvpool_reserve_shrink(pool, nid,
+								    nr_pages)
+					 << PAGE_SHIFT;
 	if (freed < bytes)
 		freed += purge_some(pool, NUMA_NO_NODE, only, bytes - freed);
 	return freed;
@@ -285,8 +285,7 @@ int kvpool_tokens_create(struct kvpool_pool *pool)
 	if (!first)
 		goto out;
 	kmem_cache_free(token_cache, first);
-	for_each_node_mask(nid, pool->nodes)
-	{
+	for_each_node_mask(nid, pool->nodes) {
 		page = alloc_pages_node(nid,
 					GFP_KERNEL_ACCOUNT | __GFP_THISNODE |
 						__GFP_NOWARN |
@@ -308,8 +307,7 @@ void kvpool_tokens_destroy(struct kvpool_pool *pool)
 {
 	int nid;
 
-	for_each_node_mask(nid, pool->nodes)
-	{
+	for_each_node_mask(nid, pool->nodes) {
 		if (!pool->node[nid].token)
 			continue;
 		list_lru_del(&token_lru, &pool->node[nid].token->lru);

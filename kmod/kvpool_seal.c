@@ -22,9 +22,9 @@ static bool is_held(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	struct kvpool_folio *f;
 	unsigned long index;
 
-	xa_for_each_range(&buf->folios, index, f, first,
-			  end - 1) if (folio_ref_count(f->folio) !=
-				       1) return true;
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+		if (folio_ref_count(f->folio) != 1)
+			return true;
 	return false;
 }
 
@@ -33,8 +33,9 @@ static bool is_poisoned(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	struct kvpool_folio *f;
 	unsigned long index;
 
-	xa_for_each_range(&buf->folios, index, f, first,
-			  end - 1) if (kvpool_folio_is_poisoned(f)) return true;
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+		if (kvpool_folio_is_poisoned(f))
+			return true;
 	return false;
 }
 
@@ -205,8 +206,7 @@ static int clone_fill(struct kvpool_buf *from, struct kvpool_buf *to,
 	args->out_copied = 0;
 	if (!nr)
 		return 0;
-	xa_for_each_range(&from->folios, index, f, 0, nr - 1)
-	{
+	xa_for_each_range(&from->folios, index, f, 0, nr - 1) {
 		if (kvpool_folio_is_poisoned(f))
 			return -EHWPOISON;
 		if (kvpool_folio_end(f) <= nr_shared) {

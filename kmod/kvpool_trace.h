@@ -13,6 +13,9 @@
 
 #include "kvpool_private.h"
 
+/* Laid out as in include/trace/events. */
+/* clang-format off */
+
 DECLARE_EVENT_CLASS(kvpool_pool_class,
 	TP_PROTO(struct kvpool_pool *pool),
 	TP_ARGS(pool),
