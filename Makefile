@@ -120,7 +120,8 @@ CI_SAN_DIR := build/san-address-undefined
 CI_SAN_ROOMS := unit,kernels,engine,daemon
 
 # ---- targets -------------------------------------------------------------------------------
-.PHONY: all setup run check test tests bench lint fmt modules install clean help deps FORCE
+.PHONY: all setup run check test tests bench lint lint-kmod fmt modules install clean help deps
+.PHONY: FORCE
 
 all: $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
 
@@ -155,6 +156,10 @@ lint: ## check style, the arrows between rooms and the kernel module's ABI
 	$(Q)scripts/check-style
 	$(Q)scripts/check-deps
 	$(Q)scripts/check-abi
+	$(Q)scripts/check-kmod
+
+lint-kmod: ## the kernel's checkpatch and sparse over the module (part of lint)
+	$(Q)scripts/check-kmod
 
 fmt: ## lay out the C files by .clang-format
 	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i

@@ -57,6 +57,11 @@ class CheckStyle(unittest.TestCase):
     def test_wrong_licence_in_the_kernel_module(self):
         self.caught("kmod/a.c", SPDX + "int a;\n", "kmod/a.c:1: the licence here is GPL-2.0")
 
+    def test_wrong_licence_in_a_test_module(self):
+        self.caught("tests/kmod/pin/a.c", SPDX + "int a;\n", "tests/kmod/pin/a.c:1: the licence")
+        self.write("tests/kmod/pin/a.c", SPDX.replace("Apache-2.0", "GPL-2.0") + "int a;\n")
+        self.passes("tests/kmod/test_a.c", SPDX + "int a;\n")
+
     def test_script_without_suffix_needs_spdx(self):
         self.caught("scripts/a", "#!/bin/sh\ntrue\n", "scripts/a:1: no SPDX")
 
