@@ -89,21 +89,26 @@ static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf,
 	return VM_FAULT_LOCKED;
 }
 
+static int leave_pte(pte_t *pte, unsigned long addr, void *data)
+{
+	return 0;
+}
+
 /*
  * A PMD of a writable mapping would let sealed pages of the folio be written.
- * So the one page is mapped here, which puts a page table there for good.
+ * The fault code installs one only where no page table is: so there is to be
+ * one, which stays as long as the mapping. (VM_MIXEDMAP and vm_insert_page() are
+ * no way: the unmapping of PMDs in such a VMA forgets the folio.)
  */
-static vm_fault_t map_one_page(struct vm_fault *vmf)
+static vm_fault_t forbid_pmd(struct vm_fault *vmf)
 {
-	struct folio *folio = page_folio(vmf->page);
-	int rc;
-
-	rc = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, vmf->page);
+	if (!apply_to_page_range(vmf->vma->vm_mm, vmf->address & PAGE_MASK,
+				 PAGE_SIZE, leave_pte, NULL))
+		return VM_FAULT_LOCKED;
+	unlock_page(vmf->page);
+	put_page(vmf->page);
 	vmf->page = NULL;
-	folio_unlock(folio);
-	folio_put(folio);
-	/* EBUSY: another thread was faster. */
-	return rc && rc != -EBUSY ? VM_FAULT_SIGBUS : VM_FAULT_NOPAGE;
+	return VM_FAULT_SIGBUS;
 }
 
 /*
@@ -140,7 +145,7 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 	}
 	if (ret == VM_FAULT_LOCKED && is_straddling &&
 	    vmf->vma->vm_flags & VM_WRITE)
-		ret = map_one_page(vmf);
+		ret = forbid_pmd(vmf);
 	if (is_filled) {
 		spin_lock(&buf->pool->acct_lock);
 		buf->pool->faults++;
@@ -206,8 +211,7 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma)
 	up_read(&buf->sem);
 	if (rc)
 		return rc;
-	/* VM_MIXEDMAP: for map_one_page(). */
-	kvpool_vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_MIXEDMAP);
+	kvpool_vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_ops = &kvpool_vm_ops;
 	return 0;
 }

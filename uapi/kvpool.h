@@ -231,7 +231,8 @@ struct kvpool_pool_next {
  * @out_limit: limit of the pool
  * @out_quota: private quota of @uid, or of uids without one
  * @out_shared_quota: shared quota, likewise
- * @out_charged: every byte held: private, shared, draining, reserve
+ * @out_charged: every byte held: resident, draining, reserve, and folios that
+ *	are being made or freed at this moment
  * @out_resident: bytes of pages that belong to buffers; shared by clones: once
  * @out_shared: part of resident that is published
  * @out_volatile: part of resident that may be taken
