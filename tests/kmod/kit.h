@@ -247,6 +247,18 @@ static inline struct kvpool_event_record event_next(int pool, int ms)
 	return record;
 }
 
+/* The next record of this kind; those of other kinds before it are dropped. */
+static inline struct kvpool_event_record event_of(int pool, uint32_t kind,
+						  int ms)
+{
+	struct kvpool_event_record record;
+
+	do
+		record = event_next(pool, ms);
+	while (record.kind && record.kind != kind);
+	return record;
+}
+
 /* ---- buffers of a pool --------------------------------------------------- */
 
 static inline int _buf_create(int pool, uint64_t bytes, uint32_t flags,

@@ -24,6 +24,7 @@ FIXTURE(call)
 FIXTURE_VARIANT(call)
 {
 	unsigned long command;
+	size_t bytes; /* of its struct */
 	int kind;
 	size_t reserved; /* offset of a reserved field; 0: none */
 	bool is_writer;
@@ -119,47 +120,57 @@ static void fill_publish(struct fixture_call *self)
 }
 
 /* clang-format off */
-#define CALL(variant, number, on, fill_name, ...)                       \
+#define CALL(variant, number, on, type, fill_name, ...)                       \
 	FIXTURE_VARIANT_ADD(call, variant) {                            \
 		.command = (number), .kind = (on),                      \
+		.bytes = sizeof(struct type),                           \
 		.fill = fill_##fill_name, __VA_ARGS__                   \
 	}
 /* clang-format on */
 #define RESERVED(type) .reserved = offsetof(struct type, __reserved)
 
-CALL(info, KVPOOL_INFO, DEV, nothing, RESERVED(kvpool_info), .has_out = true);
-CALL(pool_create, KVPOOL_POOL_CREATE, DEV, pool_create,
+CALL(info, KVPOOL_INFO, DEV, kvpool_info, nothing, RESERVED(kvpool_info),
+     .has_out = true);
+CALL(pool_create, KVPOOL_POOL_CREATE, DEV, kvpool_pool_create, pool_create,
      RESERVED(kvpool_pool_create), .has_out = true);
-CALL(pool_open, KVPOOL_POOL_OPEN, DEV, pool_open, RESERVED(kvpool_pool_open),
+CALL(pool_open, KVPOOL_POOL_OPEN, DEV, kvpool_pool_open, pool_open,
+     RESERVED(kvpool_pool_open), .has_out = true);
+CALL(pool_next, KVPOOL_POOL_NEXT, DEV, kvpool_pool_next, nothing,
      .has_out = true);
-CALL(pool_next, KVPOOL_POOL_NEXT, DEV, nothing, .has_out = true);
-CALL(pool_stat, KVPOOL_POOL_STAT, POOL, pool_stat, RESERVED(kvpool_pool_stat),
-     .has_out = true);
-CALL(set_limit, KVPOOL_POOL_SET_LIMIT, POOL, set_limit, .is_writer = true);
-CALL(set_quota, KVPOOL_POOL_SET_QUOTA, POOL, set_quota,
-     RESERVED(kvpool_pool_set_quota), .is_writer = true);
-CALL(buf_create, KVPOOL_BUF_CREATE, POOL, buf_create,
-     RESERVED(kvpool_buf_create), .is_writer = true, .has_out = true);
-CALL(buf_open, KVPOOL_BUF_OPEN, POOL, buf_open, RESERVED(kvpool_buf_open),
-     .has_out = true);
-CALL(buf_lookup, KVPOOL_BUF_LOOKUP, POOL, buf_lookup, .has_out = true);
-CALL(buf_next, KVPOOL_BUF_NEXT, POOL, nothing, .has_out = true);
-CALL(trim, KVPOOL_POOL_TRIM, POOL, trim, .is_writer = true, .has_out = true);
-CALL(secret, KVPOOL_POOL_SECRET, POOL, nothing, .is_writer = true,
-     .has_out = true);
-CALL(buf_stat, KVPOOL_BUF_STAT, BUF, nothing, .has_out = true);
-CALL(commit, KVPOOL_BUF_COMMIT, BUF, hole, .is_writer = true, .has_out = true);
-CALL(release, KVPOOL_BUF_RELEASE, BUF, range, .is_writer = true,
-     .has_out = true);
-CALL(seal, KVPOOL_BUF_SEAL, BUF, seal, .is_writer = true, .has_out = true);
-CALL(clone, KVPOOL_BUF_CLONE, BUF, clone, .has_out = true);
-CALL(publish, KVPOOL_BUF_PUBLISH, BUF, publish, RESERVED(kvpool_buf_publish),
+CALL(pool_stat, KVPOOL_POOL_STAT, POOL, kvpool_pool_stat, pool_stat,
+     RESERVED(kvpool_pool_stat), .has_out = true);
+CALL(set_limit, KVPOOL_POOL_SET_LIMIT, POOL, kvpool_pool_set_limit, set_limit,
      .is_writer = true);
-CALL(unpublish, KVPOOL_BUF_UNPUBLISH, BUF, nothing,
-     RESERVED(kvpool_buf_publish), .is_writer = true);
-CALL(advise, KVPOOL_BUF_ADVISE, BUF, nothing, .has_out = true);
-CALL(revoke, KVPOOL_BUF_REVOKE, BUF, nothing, RESERVED(kvpool_buf_revoke),
+CALL(set_quota, KVPOOL_POOL_SET_QUOTA, POOL, kvpool_pool_set_quota, set_quota,
+     RESERVED(kvpool_pool_set_quota), .is_writer = true);
+CALL(buf_create, KVPOOL_BUF_CREATE, POOL, kvpool_buf_create, buf_create,
+     RESERVED(kvpool_buf_create), .is_writer = true, .has_out = true);
+CALL(buf_open, KVPOOL_BUF_OPEN, POOL, kvpool_buf_open, buf_open,
+     RESERVED(kvpool_buf_open), .has_out = true);
+CALL(buf_lookup, KVPOOL_BUF_LOOKUP, POOL, kvpool_buf_lookup, buf_lookup,
+     .has_out = true);
+CALL(buf_next, KVPOOL_BUF_NEXT, POOL, kvpool_buf_stat, nothing,
+     .has_out = true);
+CALL(trim, KVPOOL_POOL_TRIM, POOL, kvpool_pool_trim, trim, .is_writer = true,
+     .has_out = true);
+CALL(secret, KVPOOL_POOL_SECRET, POOL, kvpool_pool_secret, nothing,
      .is_writer = true, .has_out = true);
+CALL(buf_stat, KVPOOL_BUF_STAT, BUF, kvpool_buf_stat, nothing, .has_out = true);
+CALL(commit, KVPOOL_BUF_COMMIT, BUF, kvpool_buf_range, hole, .is_writer = true,
+     .has_out = true);
+CALL(release, KVPOOL_BUF_RELEASE, BUF, kvpool_buf_range, range,
+     .is_writer = true, .has_out = true);
+CALL(seal, KVPOOL_BUF_SEAL, BUF, kvpool_buf_seal, seal, .is_writer = true,
+     .has_out = true);
+CALL(clone, KVPOOL_BUF_CLONE, BUF, kvpool_buf_clone, clone, .has_out = true);
+CALL(publish, KVPOOL_BUF_PUBLISH, BUF, kvpool_buf_publish, publish,
+     RESERVED(kvpool_buf_publish), .is_writer = true);
+CALL(unpublish, KVPOOL_BUF_UNPUBLISH, BUF, kvpool_buf_publish, nothing,
+     RESERVED(kvpool_buf_publish), .is_writer = true);
+CALL(advise, KVPOOL_BUF_ADVISE, BUF, kvpool_buf_advise, nothing,
+     .has_out = true);
+CALL(revoke, KVPOOL_BUF_REVOKE, BUF, kvpool_buf_revoke, nothing,
+     RESERVED(kvpool_buf_revoke), .is_writer = true, .has_out = true);
 
 /*
  * A pool with one buffer of four pages: the first is sealed and published by
@@ -186,7 +197,7 @@ FIXTURE_SETUP(call)
 		     &self->read_only[POOL]);
 	buf_open_ok(self->fds[POOL], self->buf_id, KVPOOL_READ,
 		    &self->read_only[BUF]);
-	((uint32_t *)self->arg)[0] = _IOC_SIZE(variant->command);
+	((uint32_t *)self->arg)[0] = variant->bytes;
 	variant->fill(self);
 }
 
@@ -198,7 +209,7 @@ FIXTURE_TEARDOWN(call)
 	}
 }
 
-#define CALL_BYTES _IOC_SIZE(variant->command)
+#define CALL_BYTES ((uint32_t)variant->bytes)
 #define SET_SIZE(bytes) (((uint32_t *)self->arg)[0] = (bytes))
 #define FLAGS (((uint32_t *)self->arg)[1])
 #define call_on(fd) kit_call(fd, variant->command, self->arg)
@@ -353,7 +364,7 @@ TEST_F(pool, an_unknown_number_is_no_call)
 	int buf = buf_new(self->pool, PAGE);
 
 	for (int nr = 0; nr < 256; nr++) {
-		unsigned long command = _IOWR(KVPOOL_IOC_MAGIC, nr, arg);
+		unsigned long command = _IO(KVPOOL_IOC_MAGIC, nr);
 
 		if (nr > 0x03)
 			EXPECT_EQ(-ENOTTY, kit_call(self->dev, command, arg));
@@ -362,9 +373,9 @@ TEST_F(pool, an_unknown_number_is_no_call)
 		if (nr < 0x20 || nr > 0x28)
 			EXPECT_EQ(-ENOTTY, kit_call(buf, command, arg));
 	}
-	EXPECT_EQ(-ENOTTY, kit_call(self->dev, _IOWR('x', 0, arg), arg));
-	EXPECT_EQ(-ENOTTY, kit_call(self->pool, _IOWR('x', 0x10, arg), arg));
-	EXPECT_EQ(-ENOTTY, kit_call(buf, _IOWR('x', 0x20, arg), arg));
+	EXPECT_EQ(-ENOTTY, kit_call(self->dev, _IO('x', 0), arg));
+	EXPECT_EQ(-ENOTTY, kit_call(self->pool, _IO('x', 0x10), arg));
+	EXPECT_EQ(-ENOTTY, kit_call(buf, _IO('x', 0x20), arg));
 }
 
 TEST_F(pool, descriptors_close_on_exec)

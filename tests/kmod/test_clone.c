@@ -352,6 +352,7 @@ TEST_F(clone, the_copy_is_charged_to_the_caller)
 			clone_args(args.out_fd, 4 * PAGE, BUF_BYTES);
 
 		buf_clone_ok(buf, &c);
+		close(buf);
 		EXPECT_EQ(BOB, buf_stat_of(c.out_fd).out_uid);
 		tell_parent(&turns);
 		await_parent(&turns);

@@ -591,16 +591,43 @@ TEST_F(volatile, a_full_cgroup_without_any_is_a_clean_error)
 		ASSERT_EQ(0, group_write("cgroup.procs", "0"));
 		int pool = pool_new(self->dev, 256 * MIB);
 		int buf = buf_new(pool, 64 * MIB);
-		uint8_t *at = buf_map(buf, 64 * MIB, RW);
 
 		buf_commit_err(ENOMEM, buf, 0, 64 * MIB);
 		charged_ok(pool, 0);
-		EXPECT_LT(poke_pages(at, 64 * MIB, 1), 64 * MIB);
-		EXPECT_GT(charged(pool), 16 * MIB);
+		buf_commit_ok(buf, 32 * MIB, 8 * MIB);
+		child_end();
+	}
+	child_ok(pid);
+	EXPECT_EQ(kills, group_number("memory.events", "oom_kill "));
+	EXPECT_EQ(0, rmdir(group));
+}
+
+TEST_F(volatile, a_touch_for_a_full_cgroup_is_a_bus_error)
+{
+	NEED_ROOT();
+	if (!group_make("32M"))
+		SKIP(return, "no memory controller at %s", group);
+	long long kills = group_number("memory.events", "oom_kill ");
+	pid_t pid = child_start();
+
+	if (pid == 0) {
+		ASSERT_EQ(0, group_write("cgroup.procs", "0"));
+		int pool = pool_new(self->dev, 256 * MIB);
+		int buf = buf_new(pool, 64 * MIB);
+		uint8_t *at = buf_map(buf, 64 * MIB, RW);
+
+		/* What the process itself needs is paid by another group. */
+		ASSERT_EQ(0, file_write("/sys/fs/cgroup/cgroup.procs", "0"));
+		size_t done = poke_pages(at, 64 * MIB, 1);
+
+		EXPECT_LT(done, 33 * MIB);
+		EXPECT_GT(done, 16 * MIB);
 		EXPECT_LE(charged(pool), 32 * MIB);
+		touch_err(SIGBUS, at + done);
 		/* What it has, it keeps using. */
 		poke_ok(at, 2);
 		buf_release_ok(buf, 0, 64 * MIB);
+		charged_ok(pool, 0);
 		buf_commit_ok(buf, 32 * MIB, 8 * MIB);
 		child_end();
 	}
