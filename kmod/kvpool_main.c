@@ -50,6 +50,9 @@ static int call_with(const struct kvpool_ioctl *ioctl, struct file *file,
 	rc = copy_struct_from_user(&arg, ioctl->size, user, size);
 	if (rc)
 		return rc;
+	/* What cannot be answered is not begun. */
+	if (copy_to_user(user, &arg, min(size, ioctl->size)))
+		return -EFAULT;
 	rc = ioctl->call(file, &arg, &new_fd);
 	if (rc)
 		return rc;

@@ -119,7 +119,7 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 {
 	struct kvpool_handle *handle = vmf->vma->vm_file->private_data;
 	struct kvpool_buf *buf = handle->buf;
-	const u64 start = ktime_get_ns();
+	const u64 start = trace_kvpool_fault_enabled() ? ktime_get_ns() : 0;
 	bool is_filled = false, is_straddling = false;
 	vm_fault_t ret;
 	pgoff_t done;
@@ -151,9 +151,11 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 		buf->pool->faults++;
 		spin_unlock(&buf->pool->acct_lock);
 	}
-	trace_kvpool_fault(buf, vmf->pgoff, vmf->flags & FAULT_FLAG_WRITE,
-			   is_filled, (__force unsigned int)ret,
-			   ktime_get_ns() - start);
+	if (start)
+		trace_kvpool_fault(buf, vmf->pgoff,
+				   vmf->flags & FAULT_FLAG_WRITE, is_filled,
+				   (__force unsigned int)ret,
+				   ktime_get_ns() - start);
 	return ret;
 }
 

@@ -147,6 +147,30 @@ static int fill_all(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 	}
 }
 
+static void destroy_list(struct kvpool_pool *pool, struct list_head *list)
+{
+	struct kvpool_folio *f, *next;
+
+	list_for_each_entry_safe(f, next, list, list) {
+		list_del(&f->list);
+		kvpool_folio_destroy(pool, f);
+		cond_resched();
+	}
+}
+
+static void note_limit(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
+		       pgoff_t done, int rc)
+{
+	struct kvpool_pool *pool = buf->pool;
+
+	spin_lock(&pool->acct_lock);
+	pool->limit_hits++;
+	spin_unlock(&pool->acct_lock);
+	trace_kvpool_limit(buf, (u64)(end - done) << PAGE_SHIFT, rc);
+	kvpool_event_send(pool, KVPOOL_EVENT_LIMIT, buf->id,
+			  (u64)(end - first) << PAGE_SHIFT, buf->owner->uid);
+}
+
 /**
  * kvpool_buf_populate() - have pages in [first, end)
  * @buf: the buffer
@@ -156,7 +180,8 @@ static int fill_all(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
  * @out_end: pages [first, *out_end) are there
  *
  * The new folios are made without a lock, which is what takes long, and put in
- * all at once: all or nothing.
+ * all at once: all or nothing. Where others were faster at some place, what is
+ * still missing is made in another round.
  *
  * Context: may sleep; no lock of the module is held; page faults call it.
  * Return: 0; -ENOSPC, -EDQUOT, -ENOMEM, -EPERM, -EINTR.
@@ -164,37 +189,27 @@ static int fill_all(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 			bool is_partial, pgoff_t *out_end)
 {
-	struct kvpool_pool *pool = buf->pool;
-	struct kvpool_folio *f, *next;
 	LIST_HEAD(fresh);
 	LIST_HEAD(rest);
-	int rc, rc_insert;
+	bool is_raced;
+	int rc;
 
-	rc = fill_all(buf, first, end, &fresh, out_end);
-	if (rc == -ENOSPC || rc == -EDQUOT) {
-		spin_lock(&pool->acct_lock);
-		pool->limit_hits++;
-		spin_unlock(&pool->acct_lock);
-		trace_kvpool_limit(buf, (u64)(end - *out_end) << PAGE_SHIFT,
-				   rc);
-		kvpool_event_send(pool, KVPOOL_EVENT_LIMIT, buf->id,
-				  (u64)(end - first) << PAGE_SHIFT,
-				  buf->owner->uid);
-	}
-	if (rc && is_partial && *out_end > first)
-		rc = 0;
-	if (rc) {
-		list_splice_init(&fresh, &rest);
-	} else if (!list_empty(&fresh)) {
-		down_write(&buf->sem);
-		rc_insert = insert_all(buf, &fresh, &rest, first);
-		up_write(&buf->sem);
-		rc = rc_insert;
-	}
-	list_for_each_entry_safe(f, next, &rest, list) {
-		list_del(&f->list);
-		kvpool_folio_destroy(pool, f);
-	}
+	do {
+		rc = fill_all(buf, first, end, &fresh, out_end);
+		if (rc == -ENOSPC || rc == -EDQUOT)
+			note_limit(buf, first, end, *out_end, rc);
+		if (rc && is_partial && *out_end > first)
+			rc = 0;
+		if (rc) {
+			list_splice_init(&fresh, &rest);
+		} else if (!list_empty(&fresh)) {
+			down_write(&buf->sem);
+			rc = insert_all(buf, &fresh, &rest, first);
+			up_write(&buf->sem);
+		}
+		is_raced = !rc && !list_empty(&rest);
+		destroy_list(buf->pool, &rest);
+	} while (is_raced);
 	return rc;
 }
 
@@ -382,17 +397,6 @@ static u64 take_range(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 		done += (u64)(f_end - f_first) << PAGE_SHIFT;
 	}
 	return done;
-}
-
-static void destroy_list(struct kvpool_pool *pool, struct list_head *list)
-{
-	struct kvpool_folio *f, *next;
-
-	list_for_each_entry_safe(f, next, list, list) {
-		list_del(&f->list);
-		kvpool_folio_destroy(pool, f);
-		cond_resched();
-	}
 }
 
 int kvpool_ioctl_release(struct file *file, union kvpool_argument *arg,
