@@ -121,7 +121,7 @@ CI_SAN_ROOMS := unit,kernels,engine,daemon
 
 # ---- targets -------------------------------------------------------------------------------
 .PHONY: all setup run check test tests bench lint lint-kmod fmt modules install clean help deps
-.PHONY: FORCE
+.PHONY: install-system install-modules FORCE
 
 all: $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
 
@@ -193,8 +193,48 @@ install: all ## install below PREFIX (/usr/local), with DESTDIR in front
 			"$(DESTDIR)$(PREFIX)/lib/$(KVPOOL_SONAME)"; \
 		ln -sf $(KVPOOL_SONAME) "$(DESTDIR)$(PREFIX)/lib/libkvpool.so"; \
 		install -m 644 engine/kv/libkvpool.h "$(DESTDIR)$(PREFIX)/include/"; fi
+	$(Q)if [ -f uapi/kvpool.h ]; then \
+		install -D -m 644 uapi/kvpool.h \
+			"$(DESTDIR)$(PREFIX)/include/linux/kvpool.h"; fi
 	$(Q)for m in $(wildcard daemon/*.1); do \
 		install -m 644 "$$m" "$(DESTDIR)$(PREFIX)/share/man/man1/"; done
+ifneq ($(and $(wildcard scripts/install),$(or $(DESTDIR),$(filter /usr /usr/local,$(PREFIX)))),)
+	$(Q)$(MAKE) --no-print-directory install-system
+endif
+
+# Where the system looks for these is not for PREFIX to say, so an installation elsewhere goes
+# without. The module's sources go where DKMS looks; kvpool.ko itself is for install-modules.
+SYSTEM_LIB ?= /usr/lib
+SYSTEM_SRC ?= /usr/src
+KVPOOL_VERSION = $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' scripts/install/dkms.conf)
+DKMS_DIR = $(DESTDIR)$(SYSTEM_SRC)/kvpool-$(KVPOOL_VERSION)
+
+install-system: ## of install: systemd units, group and user, udev rule, module options, DKMS
+	$(Q)install -d "$(DESTDIR)$(SYSTEM_LIB)/systemd/system" \
+		"$(DESTDIR)$(SYSTEM_LIB)/sysusers.d" "$(DESTDIR)$(SYSTEM_LIB)/udev/rules.d" \
+		"$(DESTDIR)$(SYSTEM_LIB)/modprobe.d" "$(DKMS_DIR)/kmod" "$(DKMS_DIR)/uapi"
+	$(Q)for unit in tarnd.service tarnd.socket; do \
+		sed 's|@BINDIR@|$(PREFIX)/bin|g' scripts/install/$$unit \
+			>"$(DESTDIR)$(SYSTEM_LIB)/systemd/system/$$unit" && \
+		chmod 644 "$(DESTDIR)$(SYSTEM_LIB)/systemd/system/$$unit" || exit 1; done
+	$(Q)install -m 644 scripts/install/sysusers-tarn.conf \
+		"$(DESTDIR)$(SYSTEM_LIB)/sysusers.d/tarn.conf"
+	$(Q)install -m 644 scripts/install/60-kvpool.rules "$(DESTDIR)$(SYSTEM_LIB)/udev/rules.d/"
+	$(Q)install -m 644 scripts/install/modprobe-kvpool.conf \
+		"$(DESTDIR)$(SYSTEM_LIB)/modprobe.d/kvpool.conf"
+	$(Q)install -m 644 scripts/install/dkms.conf Kbuild "$(DKMS_DIR)/"
+	$(Q)install -m 644 kmod/*.[ch] "$(DKMS_DIR)/kmod/"
+	$(Q)install -m 644 uapi/*.h "$(DKMS_DIR)/uapi/"
+
+install-modules: modules ## build and install kvpool.ko for the kernel of KDIR, to be loaded at boot
+	$(Q)release=$$(sed -n 's/.*UTS_RELEASE "\(.*\)".*/\1/p' \
+		"$(KDIR)/include/generated/utsrelease.h") && [ -n "$$release" ] && \
+	modules="$(DESTDIR)/lib/modules/$$release" && \
+	install -d "$$modules/updates" "$(DESTDIR)$(SYSTEM_LIB)/modules-load.d" && \
+	install -m 644 build/kvpool.ko "$$modules/updates/" && \
+	install -m 644 scripts/install/modules-load-kvpool.conf \
+		"$(DESTDIR)$(SYSTEM_LIB)/modules-load.d/kvpool.conf" && \
+	if [ -z "$(DESTDIR)" ]; then depmod "$$release"; fi
 
 clean: ## remove build/
 	$(Q)rm -rf build
@@ -202,7 +242,7 @@ clean: ## remove build/
 help: ## list the targets
 	@echo "Targets:"
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+		awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 	@echo "Switches:"
 	@sed -n 's/^# \([A-Z]*=[^ ]*.*[a-z].*\)/  \1/p' $(firstword $(MAKEFILE_LIST))
 
