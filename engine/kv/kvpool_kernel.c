@@ -78,7 +78,7 @@ static int create(int device, const struct kvpool_options *options, int *out_fd)
 	uint64_t reserve = options->spare_limit_bytes;
 	struct kvpool_pool_create arg = {
 		.size = sizeof(arg),
-		.flags = KVPOOL_POOL_NO_ORDER |
+		.flags = (options->is_small_pages ? 0 : KVPOOL_POOL_NO_ORDER) |
 			 (options->is_shared_keys ? KVPOOL_POOL_SHARED : 0),
 		.limit = options->limit_bytes,
 		.quota = options->quota_bytes ? options->quota_bytes :
@@ -309,8 +309,7 @@ static bool take_record(struct kvpool_kernel *pool,
 			const struct kvpool_event_record *record,
 			struct kvpool_event *out_event)
 {
-	*out_event = (struct kvpool_event){ .buf_id = record->id,
-					    .bytes = record->bytes };
+	*out_event = (struct kvpool_event){ .bytes = record->bytes };
 	switch (record->kind) {
 	case KVPOOL_ABI_EVENT_PRESSURE:
 		out_event->type = KVPOOL_EVENT_PRESSURE;
@@ -320,6 +319,7 @@ static bool take_record(struct kvpool_kernel *pool,
 		return true;
 	case KVPOOL_ABI_EVENT_PURGED:
 		out_event->type = KVPOOL_EVENT_PURGED;
+		out_event->buf_id = record->id;
 		return true;
 	case KVPOOL_EVENT_LOST:
 		pool->nr_lost_events += record->count;

@@ -99,6 +99,11 @@ struct kvpool_options {
 	uint32_t mode; /* permission bits of a named pool, of 0666; 0: 0600 */
 	bool is_shared_keys; /* look-ups see the keys of every uid, not the own ones only */
 	/*
+	 * The smallest pages only: what is charged is exactly what was committed. Else the kernel
+	 * may take up to a huge page around it, within limit and quota. Memfd is always exact.
+	 */
+	bool is_small_pages;
+	/*
 	 * Join for looking: statistics, look-ups, reading. The pool of the name must be there
 	 * (-ENOENT), and fields about memory are not looked at.
 	 */
@@ -252,7 +257,8 @@ void *kvpool_buf_addr(const struct kvpool_buf *buf);
 /**
  * kvpool_buf_commit - back [offset, offset + len) with pages, ahead of use
  *
- * Pages already there stay. All or nothing. Return: 0; -ENOSPC (the pool's
+ * Pages already there stay. All or nothing; the kernel backend may back more than the range, see
+ * kvpool_options.is_small_pages. Return: 0; -ENOSPC (the pool's
  * limit; volatile buffers and spare pages were tried first), -EDQUOT (the
  * owner's quota), -ENOMEM (the system), -EINTR (fatal signal), -EPERM (sealed).
  * Touching committed memory raises no signal.

@@ -33,6 +33,7 @@ static inline struct kvpool_options options_of(uint64_t limit_pages,
 		.backend = kit_backend,
 		.limit_bytes = limit_pages * PAGE,
 		.spare_limit_bytes = spare_pages * PAGE,
+		.is_small_pages = true,
 	};
 }
 
