@@ -319,6 +319,7 @@ $(B)/libkvpool.so: $(KVPOOL_OBJ) $(B)/libkvpool.map
 	$(call link,-shared -Wl$(comma)-soname$(comma)$(KVPOOL_SONAME) \
 		-Wl$(comma)--version-script$(comma)$(B)/libkvpool.map \
 		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) $(filter %.o,$^))
+	$(Q)ln -sf libkvpool.so $(B)/$(KVPOOL_SONAME)
 
 # ---- tests ---------------------------------------------------------------------------------
 # tests/daemon may call the daemon's functions; every other room sees the engine only.
