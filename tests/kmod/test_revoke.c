@@ -5,6 +5,8 @@
  */
 #include "tests/kmod/kit.h"
 
+#include <sched.h>
+
 enum { BUF_BYTES = 4 * MIB };
 
 FIXTURE(revoke)
@@ -276,6 +278,81 @@ TEST_F(revoke, against_a_thread_that_reads)
 	}
 	EXPECT_EQ(1, buf_stat_of(self->buf).out_nr_open);
 	EXPECT_TRUE(is_filled(self->at, 0x51, BUF_BYTES));
+}
+
+/*
+ * Threads that fault all the time, more of them than processors, so that some
+ * are interrupted between the check of their fault and its end.
+ */
+struct crowd {
+	uint8_t *at; /* atomic: the mapping of this round */
+	bool is_revoked; /* atomic */
+	bool is_stopped; /* atomic */
+	long nr_touched, nr_late; /* atomic */
+};
+
+enum { NR_CROWD = 6, CROWD_PAGES = 4 };
+
+#define GET(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
+#define PUT(x, value) __atomic_store_n(&(x), value, __ATOMIC_SEQ_CST)
+
+static void *fault_on(void *arg)
+{
+	struct crowd *c = arg;
+	unsigned int i = 0;
+
+	while (!GET(c->is_stopped)) {
+		uint8_t *page = GET(c->at);
+
+		if (!page || GET(c->is_revoked)) {
+			sched_yield();
+			continue;
+		}
+		page += i++ % CROWD_PAGES * PAGE;
+		madvise(page, PAGE, MADV_DONTNEED);
+		if (_touch(page, NULL))
+			continue;
+		__atomic_add_fetch(&c->nr_touched, 1, __ATOMIC_RELAXED);
+		/* What a fault on its way brought back would be here still. */
+		if (GET(c->is_revoked) && GET(c->at) && !_touch(page, NULL))
+			__atomic_add_fetch(&c->nr_late, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+TEST_F_TIMEOUT(revoke, stops_faults_on_their_way, 60)
+{
+	enum { ROUNDS = 150 };
+	struct crowd c = { 0 };
+	pthread_t threads[NR_CROWD];
+	uint8_t *maps[ROUNDS];
+
+	for (int i = 0; i < NR_CROWD; i++)
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, fault_on, &c));
+	for (int round = 0; round < ROUNDS; round++) {
+		int fd;
+
+		buf_open_ok(self->pool, self->id, KVPOOL_READ, &fd);
+		maps[round] = buf_map(fd, CROWD_PAGES * PAGE, PROT_READ);
+		PUT(c.is_revoked, false);
+		PUT(c.at, maps[round]);
+		sleep_ms(1 + round % 3);
+		buf_revoke_ok(self->buf, NULL);
+		PUT(c.is_revoked, true);
+		sleep_ms(5);
+		for (int i = 0; i < CROWD_PAGES; i++)
+			EXPECT_EQ(-SIGBUS,
+				  _touch(maps[round] + i * PAGE, NULL));
+		PUT(c.at, NULL);
+		close(fd);
+	}
+	PUT(c.is_stopped, true);
+	for (int i = 0; i < NR_CROWD; i++)
+		pthread_join(threads[i], NULL);
+	for (int round = 0; round < ROUNDS; round++)
+		munmap(maps[round], CROWD_PAGES * PAGE);
+	EXPECT_GT(c.nr_touched, 0);
+	EXPECT_EQ(0, c.nr_late);
 }
 
 TEST_HARNESS_MAIN
