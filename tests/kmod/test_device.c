@@ -339,6 +339,24 @@ TEST_F(dev, a_group_beside_the_first_counts)
 	child_ok(pid);
 }
 
+TEST_F(dev, a_name_of_another_user_is_taken)
+{
+	struct kvpool_pool_create args = pool_args(MIB);
+	uint8_t name[KVPOOL_NAME_SIZE];
+
+	NEED_ROOT();
+	pool_of_alice(self->dev, 0600, name);
+	memcpy(args.name, name, sizeof(name));
+	pid_t pid = child_start_as(BOB);
+
+	if (pid == 0) {
+		pool_create_err(EEXIST, self->dev, &args);
+		pool_open_err(EACCES, self->dev, name, KVPOOL_READ);
+		child_end();
+	}
+	child_ok(pid);
+}
+
 /* ---- POOL_OPEN ----------------------------------------------------------- */
 
 TEST_F(dev, open_by_name_gives_the_same_pool)

@@ -280,6 +280,46 @@ TEST_F(revoke, against_a_thread_that_reads)
 	EXPECT_TRUE(is_filled(self->at, 0x51, BUF_BYTES));
 }
 
+/* ---- races --------------------------------------------------------------- */
+
+static void *release_on(void *arg)
+{
+	int fd = *(int *)arg, err;
+
+	do
+		err = _buf_release(fd, 0, PAGE, NULL);
+	while (!err);
+	return (void *)(intptr_t)err;
+}
+
+TEST_F_TIMEOUT(revoke, no_call_takes_effect_afterwards, 60)
+{
+	enum { ROUNDS = 200, NR = 4 };
+
+	for (int round = 0; round < ROUNDS; round++) {
+		pthread_t threads[NR];
+		void *err;
+		int fd;
+
+		buf_open_ok(self->pool, self->id, KVPOOL_WRITE, &fd);
+		for (int i = 0; i < NR; i++)
+			ASSERT_EQ(0, pthread_create(&threads[i], NULL,
+						    release_on, &fd));
+		if (round % 2)
+			sleep_ms(1);
+		buf_revoke_ok(self->buf, NULL);
+		/* From here on nobody but this thread changes the buffer. */
+		self->at[0] = 0x6d;
+		for (int i = 0; i < NR; i++) {
+			pthread_join(threads[i], &err);
+			EXPECT_EQ(-ESTALE, (intptr_t)err);
+		}
+		ASSERT_EQ(0x6d, self->at[0])
+		TH_LOG("round %d", round);
+		close(fd);
+	}
+}
+
 /*
  * Threads that fault all the time, more of them than processors, so that some
  * are interrupted between the check of their fault and its end.

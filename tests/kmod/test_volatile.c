@@ -192,6 +192,21 @@ TEST_F(volatile, a_reader_cannot_begin_anew)
 	EXPECT_EQ(1, *seen);
 }
 
+TEST_F(volatile, a_mapping_of_what_is_lost_has_nothing_to_touch)
+{
+	uint8_t *at;
+
+	buf_volatile_ok(self->buf);
+	at = buf_map(self->buf, BUF_BYTES, RW);
+	touch_err(SIGBUS, at);
+	purge_all(self->pool);
+	touch_err(SIGBUS, at);
+	munmap(at, BUF_BYTES);
+	at = buf_map(self->buf, BUF_BYTES, PROT_READ);
+	touch_err(SIGBUS, at);
+	charged_ok(self->pool, 0);
+}
+
 TEST_F(volatile, an_opener_finds_no_purged_buffer)
 {
 	buf_volatile_ok(self->buf);
