@@ -260,6 +260,7 @@ static int run_steps(struct run *run)
 		run_admit(run);
 		rc = step(run);
 		run_flush(run);
+		tarn_engine_tidy(run->engine);
 	}
 	return rc;
 }

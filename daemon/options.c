@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/kv/libkvpool.h"
+
 enum option_id {
 	OPT_MODEL = 256,
 	OPT_SOCKET,
@@ -25,6 +27,10 @@ enum option_id {
 	OPT_DEVICE,
 	OPT_KV_BACKEND,
 	OPT_KV_BYTES,
+	OPT_POOL,
+	OPT_POOL_QUOTA,
+	OPT_PREFIX_SCOPE,
+	OPT_NO_PREFIX_SHARING,
 	OPT_PRECISE,
 	OPT_NO_PREFIX_CACHE,
 	OPT_STRICT,
@@ -49,6 +55,10 @@ static const struct option long_options[] = {
 	{ "device", required_argument, NULL, OPT_DEVICE },
 	{ "kv-backend", required_argument, NULL, OPT_KV_BACKEND },
 	{ "kv-bytes", required_argument, NULL, OPT_KV_BYTES },
+	{ "pool", required_argument, NULL, OPT_POOL },
+	{ "pool-quota", required_argument, NULL, OPT_POOL_QUOTA },
+	{ "prefix-scope", required_argument, NULL, OPT_PREFIX_SCOPE },
+	{ "no-prefix-sharing", no_argument, NULL, OPT_NO_PREFIX_SHARING },
 	{ "precise", no_argument, NULL, OPT_PRECISE },
 	{ "no-prefix-cache", no_argument, NULL, OPT_NO_PREFIX_CACHE },
 	{ "strict", no_argument, NULL, OPT_STRICT },
@@ -259,6 +269,22 @@ static bool read_socket(const char *text, struct options *options, char *err,
 	return wrong(err, errlen, OPT_SOCKET, text, "a path of 1 to 107 bytes");
 }
 
+/* As the kernel takes it: the rest is for the pool to say. */
+static bool read_pool(const char *text, struct options *options, char *err,
+		      size_t errlen)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
+				      "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789._-";
+
+	if (!*text || *text == '.' || strlen(text) >= KVPOOL_NAME_BYTES ||
+	    text[strspn(text, allowed)])
+		return wrong(err, errlen, OPT_POOL, text,
+			     "a name of up to 63 letters, digits and ._-");
+	options->pool_name = text;
+	return true;
+}
+
 /* ---- the whole --------------------------------------------------------------------- */
 
 static bool read_engine_option(int id, const char *text,
@@ -269,6 +295,7 @@ static bool read_engine_option(int id, const char *text,
 	static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
 	static const char *const backends[] = { "auto", "kernel", "memfd",
 						"cuda", NULL };
+	static const char *const scopes[] = { "user", "all", NULL };
 	int choice;
 
 	switch (id) {
@@ -293,6 +320,19 @@ static bool read_engine_option(int id, const char *text,
 		if (!read_choice(id, text, backends, &choice, err, errlen))
 			return false;
 		options->kv_backend = (enum tarn_kv_backend)choice;
+		return true;
+	case OPT_POOL:
+		return read_pool(text, options, err, errlen);
+	case OPT_POOL_QUOTA:
+		return read_size(id, text, available_bytes(),
+				 &options->pool_quota_bytes, err, errlen);
+	case OPT_PREFIX_SCOPE:
+		if (!read_choice(id, text, scopes, &choice, err, errlen))
+			return false;
+		options->prefix_scope = (enum tarn_prefix_scope)choice;
+		return true;
+	case OPT_NO_PREFIX_SHARING:
+		options->no_prefix_sharing = true;
 		return true;
 	case OPT_PRECISE:
 		options->is_precise = true;

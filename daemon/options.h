@@ -34,6 +34,10 @@ struct options {
 	enum tarn_device device;
 	enum tarn_kv_backend kv_backend;
 	uint64_t kv_bytes; /* 0: the engine's choice */
+	const char *pool_name; /* NULL: a pool of its own */
+	uint64_t pool_quota_bytes; /* 0: none */
+	enum tarn_prefix_scope prefix_scope;
+	bool no_prefix_sharing;
 	bool is_precise, no_prefix_cache, is_strict;
 	uint32_t max_queue;
 	uint64_t max_body_bytes;

@@ -213,13 +213,15 @@ static json_t *kv_stats(const struct server *server)
 	struct tarn_engine_stat stat;
 
 	tarn_engine_stat(server->driver.engine, &stat);
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "backend",
-			 info->kv_backend, "limit_bytes",
-			 (json_int_t)info->kv_limit_bytes, "used_bytes",
-			 (json_int_t)stat.kv_used_bytes, "reserved_bytes",
-			 (json_int_t)stat.kv_reserved_bytes, "cached_bytes",
-			 (json_int_t)stat.kv_cached_bytes, "spare_bytes",
-			 (json_int_t)stat.kv_spare_bytes, "bytes_per_token",
+	return json_pack("{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "backend", info->kv_backend, "pool", info->pool_name,
+			 "shares_prefixes", info->shares_prefixes,
+			 "limit_bytes", (json_int_t)info->kv_limit_bytes,
+			 "used_bytes", (json_int_t)stat.kv_used_bytes,
+			 "reserved_bytes", (json_int_t)stat.kv_reserved_bytes,
+			 "cached_bytes", (json_int_t)stat.kv_cached_bytes,
+			 "spare_bytes", (json_int_t)stat.kv_spare_bytes,
+			 "bytes_per_token",
 			 (json_int_t)info->kv_bytes_per_token);
 }
 
@@ -228,15 +230,15 @@ static json_t *totals(const struct server *server)
 	struct tarn_engine_stat stat;
 
 	tarn_engine_stat(server->driver.engine, &stat);
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "requests_finished",
-			 (json_int_t)server->nr_finished, "steps",
-			 (json_int_t)stat.nr_steps, "prompt_tokens",
-			 (json_int_t)stat.prompt_tokens, "generated_tokens",
-			 (json_int_t)stat.generated_tokens,
-			 "prefix_query_tokens",
-			 (json_int_t)stat.prefix_query_tokens,
-			 "prefix_hit_tokens",
-			 (json_int_t)stat.prefix_hit_tokens);
+	return json_pack(
+		"{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "requests_finished",
+		(json_int_t)server->nr_finished, "steps",
+		(json_int_t)stat.nr_steps, "prompt_tokens",
+		(json_int_t)stat.prompt_tokens, "generated_tokens",
+		(json_int_t)stat.generated_tokens, "prefix_query_tokens",
+		(json_int_t)stat.prefix_query_tokens, "prefix_hit_tokens",
+		(json_int_t)stat.prefix_hit_tokens, "prefix_shared_tokens",
+		(json_int_t)stat.prefix_shared_tokens);
 }
 
 char *server_stats_json(struct server *server)

@@ -54,11 +54,17 @@ static const char *kv_backend_option(enum tarn_kv_backend b,
 	}
 }
 
-static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
-		     char *err, size_t errlen)
+static int create_pool(struct tarn_engine *e,
+		       const struct tarn_engine_options *o, char *err,
+		       size_t errlen)
 {
-	struct kvpool_options po = { .size = sizeof(po) };
-	const char *name = kv_backend_option(o->kv_backend, &po.backend);
+	struct kvpool_options po = {
+		.size = sizeof(po),
+		.name = o->pool_name,
+		.quota_bytes = o->pool_quota_bytes,
+		.shared_quota_bytes = o->pool_quota_bytes,
+	};
+	const char *backend = kv_backend_option(o->kv_backend, &po.backend);
 	int rc;
 
 	po.limit_bytes = o->kv_bytes ? o->kv_bytes : mem_available_bytes() / 2;
@@ -73,12 +79,47 @@ static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 				       po.limit_bytes / 16 :
 				       SPARE_LIMIT_BYTES;
 	rc = kvpool_open(&po, &e->pool);
-	if (rc) {
-		snprintf(err, errlen, "KV backend %s: %s", name, strerror(-rc));
-		return rc == -EOPNOTSUPP ? -ENODEV : rc;
+	if (rc && o->pool_name)
+		snprintf(err, errlen, "pool \"%s\", KV backend %s: %s",
+			 o->pool_name, backend,
+			 rc == -EOPNOTSUPP ?
+				 "only the kernel module has pools with names" :
+				 strerror(-rc));
+	else if (rc)
+		snprintf(err, errlen, "KV backend %s: %s", backend,
+			 strerror(-rc));
+	return rc == -EOPNOTSUPP ? -ENODEV : rc;
+}
+
+static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
+		     char *err, size_t errlen)
+{
+	bool is_shared = o->pool || o->pool_name;
+	struct kvpool_stat stat;
+	int rc = 0;
+
+	if (o->pool) {
+		e->pool = kvpool_get(o->pool);
+	} else {
+		rc = create_pool(e, o, err, errlen);
+		if (!rc && o->pool_name) {
+			e->pool_name = strdup(o->pool_name);
+			rc = e->pool_name ? 0 : -ENOMEM;
+		}
 	}
+	if (!rc)
+		rc = kvpool_stat(e->pool, &stat);
+	if (rc)
+		return rc;
+	/* Keys that others can make too need a secret that they know; else it is our own. */
+	e->info.shares_prefixes = is_shared && !o->no_prefix_sharing &&
+				  !o->no_prefix_cache &&
+				  !kvpool_secret(e->pool, e->salt_secret.bytes);
+	e->prefix_scope = o->prefix_scope;
+	e->info.pool_name = e->pool_name;
 	e->info.kv_backend = kvpool_backend_name(e->pool);
-	e->info.kv_limit_bytes = po.limit_bytes;
+	/* A pool that was there keeps its own limit. */
+	e->info.kv_limit_bytes = stat.limit_bytes;
 	return 0;
 }
 
@@ -161,6 +202,7 @@ static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
 		.max_tokens = e->info.ctx_tokens,
 		.max_append_tokens = e->info.max_batch_tokens,
 		.prefix_cache = prefix_cache,
+		.share_prefixes = e->info.shares_prefixes,
 	};
 	int rc = engine_identity_init(e, gguf, weights, &ko.root);
 
@@ -336,6 +378,8 @@ void tarn_engine_destroy(struct tarn_engine *e)
 		return;
 	engine_step_deinit(e);
 	plan_builder_destroy(e->plans);
+	/* What the last ones left is there for whoever comes next. */
+	tarn_engine_tidy(e);
 	kv_cache_destroy(e->kv);
 	kvpool_put(e->pool);
 	engine_text_deinit(e);
@@ -344,6 +388,7 @@ void tarn_engine_destroy(struct tarn_engine *e)
 	if (e->backend)
 		e->backend->ops->destroy(e->backend);
 	free(e->fingerprint);
+	free(e->pool_name);
 	free(e->model_name);
 	free(e->model_path);
 	free(e);
@@ -372,5 +417,12 @@ void tarn_engine_stat(struct tarn_engine *e, struct tarn_engine_stat *out)
 		.generated_tokens = atomic_load(&e->generated_tokens),
 		.prefix_query_tokens = kv.query_tokens,
 		.prefix_hit_tokens = kv.hit_tokens,
+		.prefix_shared_tokens = kv.shared_hit_tokens,
 	};
+}
+
+void tarn_engine_tidy(struct tarn_engine *e)
+{
+	if (e->kv)
+		kv_cache_publish(e->kv);
 }

@@ -36,6 +36,14 @@ enum tarn_kv_backend {
 	TARN_KV_CUDA,
 };
 
+/* Whose prompts a cached prefix is for. */
+enum tarn_prefix_scope {
+	TARN_PREFIX_OF_USER, /* the uid that computed it */
+	TARN_PREFIX_OF_ALL, /* everybody's: how fast a first token comes shows what others ask */
+};
+
+struct kvpool;
+
 struct tarn_engine_options {
 	const char *model_path; /* a GGUF file */
 	uint32_t nr_threads; /* 0: one per core this process may use */
@@ -43,6 +51,18 @@ struct tarn_engine_options {
 	enum tarn_device device;
 	enum tarn_kv_backend kv_backend;
 	uint64_t kv_bytes; /* all KV memory; 0: half of MemAvailable, see tarn_engine_info */
+	/*
+	 * A pool that other processes use too, by its name: with the kernel backend, made (of
+	 * kv_bytes) where it is not there. NULL: one of this engine's own.
+	 */
+	const char *pool_name;
+	/* Of a pool that is made: most private, and most published bytes of a uid; 0: no limit. */
+	uint64_t pool_quota_bytes;
+	/* In place of all that: a pool that is open; the engine takes a reference. */
+	struct kvpool *pool;
+	/* Of a pool that is named or given: prefixes are neither published nor looked for there. */
+	bool no_prefix_sharing;
+	enum tarn_prefix_scope prefix_scope;
 	bool precise; /* float32 activations and KV */
 	bool no_prefix_cache;
 	uint32_t max_batch_tokens; /* most tokens of one step; 0: 512 */
@@ -60,7 +80,7 @@ struct tarn_engine_options {
  *
  * Return: 0; -ENOENT, -EACCES (file); -EINVAL (broken file, or an option out of range); -ENOTSUP
  * (architecture, tensor type, tokenizer); -ENODEV (device or KV backend not there);
- * -ENOMEM; -ECANCELED.
+ * -EACCES also for a pool that does not admit this process; -ENOMEM; -ECANCELED.
  */
 int tarn_engine_create(const struct tarn_engine_options *options,
 		       struct tarn_engine **out_engine, char *err,
@@ -75,6 +95,8 @@ struct tarn_engine_info {
 	const char *quant; /* what most weight bytes are: "Q4_1" */
 	const char *device; /* "cpu (avx512)" */
 	const char *kv_backend; /* "memfd" */
+	const char *pool_name; /* NULL: the pool has none */
+	bool shares_prefixes; /* with other engines on the pool */
 	const char *fingerprint; /* the numerics id, short: system_fingerprint */
 	uint64_t nr_params;
 	uint64_t weight_bytes; /* packed */
@@ -102,6 +124,8 @@ struct tarn_engine_stat {
 	uint64_t nr_steps;
 	uint64_t prompt_tokens, generated_tokens;
 	uint64_t prefix_query_tokens, prefix_hit_tokens;
+	/* Part of the hits that others on the pool had computed. */
+	uint64_t prefix_shared_tokens;
 };
 
 /* [any] */
@@ -260,6 +284,11 @@ struct tarn_result {
  */
 int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
 	      uint32_t nr, struct tarn_result *out_results);
+/*
+ * [driver] What can wait until the results of a step are handed out: new prefixes are published in
+ * the pool. Call it between steps.
+ */
+void tarn_engine_tidy(struct tarn_engine *engine);
 /*
  * [driver] Logits of the rows of the last step whose sequences sampled: float [nr_vocab], for tests
  * and tools; NULL when entry @i sampled nothing. Valid until the next step.

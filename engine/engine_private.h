@@ -36,7 +36,7 @@ struct step_arrays {
 
 struct tarn_engine {
 	struct tarn_engine_info info;
-	char *model_path, *model_name, *fingerprint;
+	char *model_path, *model_name, *fingerprint, *pool_name;
 	struct backend *backend;
 	struct model model;
 	struct tokenizer *tokenizer;
@@ -51,7 +51,8 @@ struct tarn_engine {
 	struct plan_builder *plans;
 	struct step_arrays step;
 	struct kvpool_key
-		salt_secret; /* of this process: prefixes of other uids stay theirs */
+		salt_secret; /* of this process, or of all that share the pool */
+	enum tarn_prefix_scope prefix_scope;
 
 	atomic_uint_least64_t nr_seqs, nr_steps, prompt_tokens,
 		generated_tokens;
@@ -83,7 +84,7 @@ struct gguf;
 int engine_identity_init(struct tarn_engine *engine, const struct gguf *gguf,
 			 const uint8_t weights[BACKEND_DIGEST_BYTES],
 			 struct kvpool_key *out_root);
-/* Salt of a uid's prefix keys. Return: 0, -ENOMEM. */
+/* Salt of a uid's prefix keys, or of everybody's. Return: 0, -ENOMEM. */
 int engine_salt(const struct tarn_engine *engine, uid_t uid,
 		struct kvpool_key *out_salt);
 

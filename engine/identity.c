@@ -59,7 +59,9 @@ int engine_salt(const struct tarn_engine *e, uid_t uid,
 		struct kvpool_key *out_salt)
 {
 	const void *parts[] = { e->salt_secret.bytes, &uid };
-	size_t lens[] = { KVPOOL_KEY_BYTES, sizeof(uid) };
+	size_t lens[] = { KVPOOL_KEY_BYTES,
+			  e->prefix_scope == TARN_PREFIX_OF_ALL ? 0 :
+								  sizeof(uid) };
 
 	return sha256_parts(parts, lens, 2, out_salt->bytes);
 }

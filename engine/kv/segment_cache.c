@@ -53,6 +53,9 @@ static void init_stream(struct kv_cache *cache, uint32_t s)
 	/* The rows of one chunk and the window in front of its first, wherever tiles begin. */
 	if (chunk < cache->tile_tokens)
 		chunk = cache->tile_tokens;
+	/* The last border's window too: see kv_seq_advance_window(). */
+	if (cache->is_sharing)
+		chunk += cache->tile_tokens - 1;
 	cache->max_tiles[s] = kv_div_up(stream->window_tokens - 1 + chunk,
 					cache->tile_tokens) +
 			      1;
@@ -79,14 +82,14 @@ int kv_cache_create(const struct kv_cache_options *options,
 					    options->elem == ATTN_F32 ? 4 : 2);
 	if (options->tile_tokens)
 		cache->tile_tokens = options->tile_tokens;
+	cache->is_sharing = options->share_prefixes && options->prefix_cache &&
+			    options->layout == KV_LAYOUT_TILE;
 	for (uint32_t s = 0; s < cache->nr_streams; s++)
 		init_stream(cache, s);
 	TAILQ_INIT(&cache->seqs);
 	TAILQ_INIT(&cache->segments);
 	TAILQ_INIT(&cache->lru);
 	TAILQ_INIT(&cache->unpublished);
-	cache->is_sharing = options->share_prefixes && options->prefix_cache &&
-			    options->layout == KV_LAYOUT_TILE;
 	pthread_mutex_init(&cache->stat_lock, NULL);
 	uint32_t tiles = kv_div_up(options->max_tokens, cache->tile_tokens) + 1;
 

@@ -48,20 +48,24 @@ uint32_t kv_seq_len(const struct kv_seq *seq)
 
 /*
  * Let go of what no row from the current length on can see. Earlier rows have been computed by
- * now, so this is called when the next ones begin, and off the token path.
+ * now, so this is called when the next ones begin, and off the token path. What is shared is found
+ * by borders of tiles: there the window in front of the last one is kept as well.
  */
 void kv_seq_advance_window(struct kv_seq *seq)
 {
 	struct kv_cache *cache = seq->cache;
+	uint32_t len = cache->is_sharing ? seq->len / cache->tile_tokens *
+						   cache->tile_tokens :
+					   seq->len;
 
 	for (uint32_t s = 0; s < cache->nr_streams; s++) {
 		if (!kv_is_windowed(cache, s))
 			continue;
-		uint32_t first = kv_window_first(cache, s, seq->len);
+		uint32_t first = kv_window_first(cache, s, len);
 
 		for (uint32_t i = 0;
 		     i < seq->nr_views && seq->views[i].first < first; i++)
-			kv_view_advance(&seq->views[i], s, seq->len);
+			kv_view_advance(&seq->views[i], s, len);
 		if (first > seq->leaf->start)
 			kv_segment_trim(seq->leaf, s,
 					(first - seq->leaf->start) /

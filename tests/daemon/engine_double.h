@@ -106,6 +106,11 @@ tarn_engine_info(const struct tarn_engine *engine)
 	return &engine->info;
 }
 
+void tarn_engine_tidy(struct tarn_engine *engine)
+{
+	(void)engine;
+}
+
 void tarn_engine_stat(struct tarn_engine *engine,
 		      struct tarn_engine_stat *out_stat)
 {

@@ -33,6 +33,10 @@ TEST(defaults_are_those_of_the_manual)
 	EXPECT_EQ(1 << 20, options.max_unsent_bytes);
 	EXPECT_EQ(TARN_DEVICE_AUTO, options.device);
 	EXPECT_EQ(0, options.kv_bytes);
+	EXPECT_TRUE(options.pool_name == NULL);
+	EXPECT_EQ(0, options.pool_quota_bytes);
+	EXPECT_EQ(TARN_PREFIX_OF_USER, options.prefix_scope);
+	EXPECT_FALSE(options.no_prefix_sharing);
 	EXPECT_FALSE(options.is_strict);
 }
 
@@ -42,6 +46,8 @@ TEST(every_option_is_read)
 		  PARSE("--model=m", "--socket=/s", "--socket-mode=0600",
 			"--socket-owner=0:0", "--threads=3", "--ctx=4096",
 			"--device=cpu", "--kv-backend=memfd", "--kv-bytes=1.5G",
+			"--pool=shared-1.a", "--pool-quota=64M",
+			"--prefix-scope=all", "--no-prefix-sharing",
 			"--precise", "--no-prefix-cache", "--strict",
 			"--queue=7", "--max-body=64K", "--max-unsent=32K",
 			"--max-batch-tokens=128", "--timeout=9",
@@ -54,6 +60,10 @@ TEST(every_option_is_read)
 	EXPECT_EQ(TARN_DEVICE_CPU, options.device);
 	EXPECT_EQ(TARN_KV_MEMFD, options.kv_backend);
 	EXPECT_EQ(3ull << 29, options.kv_bytes);
+	EXPECT_STREQ("shared-1.a", options.pool_name);
+	EXPECT_EQ(64 << 20, options.pool_quota_bytes);
+	EXPECT_EQ(TARN_PREFIX_OF_ALL, options.prefix_scope);
+	EXPECT_TRUE(options.no_prefix_sharing);
 	EXPECT_TRUE(options.is_precise);
 	EXPECT_TRUE(options.no_prefix_cache);
 	EXPECT_TRUE(options.is_strict);
@@ -72,6 +82,12 @@ TEST(an_error_names_the_option_and_the_value)
 	EXPECT_STREQ("--threads: \"many\" is not a number from 1 to 4096", err);
 	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--device", "tpu"));
 	EXPECT_STREQ("--device: \"tpu\" is not one of auto cpu cuda", err);
+	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--pool", "a/b"));
+	EXPECT_STREQ(
+		"--pool: \"a/b\" is not a name of up to 63 letters, digits and ._-",
+		err);
+	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--prefix-scope", "us"));
+	EXPECT_STREQ("--prefix-scope: \"us\" is not one of user all", err);
 	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--frobnicate"));
 	EXPECT_STREQ("unknown option \"--frobnicate\"", err);
 	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model"));
@@ -110,6 +126,12 @@ TEST(wrong_values_are_refused)
 		"--socket=",
 		"--device=",
 		"--kv-backend=disk",
+		"--pool=",
+		"--pool=.hidden",
+		"--pool=a name",
+		"--pool=0123456789012345678901234567890123456789012345678901234567890123",
+		"--pool-quota=0",
+		"--prefix-scope=",
 	};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
