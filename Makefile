@@ -121,7 +121,7 @@ CI_SAN_ROOMS := unit,kernels,engine,daemon
 
 # ---- targets -------------------------------------------------------------------------------
 .PHONY: all setup run check test tests bench lint lint-kmod fmt modules install clean help deps
-.PHONY: install-system install-modules FORCE
+.PHONY: install-system install-modules vm-modules FORCE
 
 all: $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
 
@@ -136,7 +136,7 @@ run: ## set up, build, fetch the default model, ask it PROMPT and print answer a
 
 check: ## set up, build and run every test; where CI is set, under sanitizers too
 	$(Q)scripts/setup --tests
-	$(Q)$(SUBMAKE) all tests
+	$(Q)$(SUBMAKE) all tests vm-modules
 ifneq ($(CI),)
 	$(Q)$(SUBMAKE) SAN=$(CI_SAN) B=$(CI_SAN_DIR) tests
 	$(Q)$(RUN_TESTS) --need-models --build-dir $(B) --build-dir $(CI_SAN_DIR):$(CI_SAN_ROOMS)
@@ -179,6 +179,14 @@ modules: ## build kvpool.ko against KDIR (the running kernel's headers)
 		$(MAKE) -C "$(KDIR)" M="$(CURDIR)/build/kmod" modules && \
 		cp build/kmod/kvpool.ko build/; \
 	fi
+
+vm-modules: ## build kvpool.ko and the tests' module for the kernel of scripts/vm-run
+	$(Q)kdir=$$(scripts/vm-run --print-kdir) || { \
+		echo "vm-modules: no kernel to test with: the module is not built"; exit 0; }; \
+	$(SUBMAKE) modules KDIR="$$kdir" >/dev/null && \
+	mkdir -p build/kmod-pin && cp -p tests/kmod/pin/* build/kmod-pin/ && \
+	$(MAKE) -C "$$kdir" M="$(CURDIR)/build/kmod-pin" modules >/dev/null && \
+	cp build/kmod-pin/kvpool_pin.ko build/
 
 install: all ## install below PREFIX (/usr/local), with DESTDIR in front
 	$(Q)install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" \
