@@ -92,8 +92,8 @@ static void do_create(struct client *c)
 {
 	int fd;
 
-	if (_buf_create(c->pool, draw_bytes(c), below(c, 4) ? 0 : 1, &fd,
-			NULL) == 0)
+	if (_buf_create(c->pool, below(c, 4) ? 4 * MIB : draw_bytes(c),
+			below(c, 4) ? 0 : KVPOOL_BUF_SMALL, &fd, NULL) == 0)
 		keep_fd(c, fd);
 }
 
@@ -111,8 +111,13 @@ static void do_range(struct client *c)
 						  KVPOOL_BUF_COMMIT,
 						  KVPOOL_BUF_RELEASE };
 
-	_buf_range(*draw_fd(c), commands[below(c, 3)], draw_bytes(c),
-		   draw_bytes(c), below(c, 2), NULL);
+	if (below(c, 4))
+		_buf_range(*draw_fd(c), commands[below(c, 3)],
+			   below(c, 960) * PAGE, (1 + below(c, 64)) * PAGE, 0,
+			   NULL);
+	else
+		_buf_range(*draw_fd(c), commands[below(c, 3)], draw_bytes(c),
+			   draw_bytes(c), below(c, 2), NULL);
 }
 
 static void do_seal(struct client *c)
