@@ -17,9 +17,11 @@ enum cli_exit {
 	CLI_OK = 0,
 	CLI_FAILURE = 1,
 	CLI_USAGE = 2,
-	CLI_UNAVAILABLE = 3, /* no daemon, or no model */
+	CLI_UNAVAILABLE = 3, /* no daemon, no model, or no kernel pools */
 	CLI_INTERRUPTED = 130, /* 128 and the signal's number: SIGINT */
 };
+
+struct json_t;
 
 struct cli_command {
 	const char *name;
@@ -31,6 +33,7 @@ struct cli_command {
 int cli_run(const struct cli_options *options);
 int cli_chat(const struct cli_options *options);
 int cli_ps(const struct cli_options *options);
+int cli_pool(const struct cli_options *options);
 int cli_tokenize(const struct cli_options *options);
 
 /* One line on standard error, after "tarn: "; what cannot be printed becomes '?'. */
@@ -42,6 +45,8 @@ void cli_complain(const char *format, ...)
  * Return: 0 or -errno, after a complaint.
  */
 int cli_print(FILE *out, const char *bytes, size_t len);
+/* Indented, on standard output. Return: the exit code. */
+int cli_print_json(const struct json_t *value);
 /* All of standard input, malloc'ed, with a 0 behind. Return: 0, -ENOMEM, -EINTR, -EIO. */
 int cli_read_input(char **out_text, size_t *out_len);
 

@@ -14,6 +14,7 @@ static const char general[] =
 	"  run \"PROMPT\"     ask one question\n"
 	"  chat             hold a conversation\n"
 	"  ps               what the daemons are doing\n"
+	"  pool [NAME]      the kernel's pools of KV memory\n"
 	"  tokenize         text to token ids\n"
 	"  version          print the version\n"
 	"  help [COMMAND]   this, or all about a command\n"
@@ -30,8 +31,8 @@ static const char general[] =
 	"  tarn run \"Hello\"\n"
 	"  tarn ps\n"
 	"\n"
-	"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon or no model, 130 interrupted\n"
-	"(128 and the number of the signal).\n";
+	"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon, no model or no\n"
+	"kernel pools, 130 interrupted (128 and the number of the signal).\n";
 
 #define ANSWER_OPTIONS                                                                            \
 	"The answer\n"                                                                            \
@@ -112,6 +113,29 @@ static const char ps_help[] =
 	"  tarn ps --socket /tmp/tarn.sock --json | jq '.[].running[].uid'\n"
 	"  watch -n1 tarn ps\n";
 
+static const char pool_help[] =
+	"tarn pool shows the kernel's pools of KV memory and the buffers in them.\n"
+	"\n"
+	"Usage: tarn pool [NAME] [--json]\n"
+	"\n"
+	"  NAME                 only the pool of this name\n"
+	"  --json               all there is to know, as an array with one object per pool\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"Pools are those of the kernel module that this user may read. Of each: owner, mode, the\n"
+	"limit, what is charged against it, and of that what belongs to buffers, what of those\n"
+	"is published and what may be taken away; a pool without a name shows its number only.\n"
+	"Of each buffer (one's own, and all in a pool of one's own): owner, state, size in\n"
+	"addresses, what of it has pages, what no clone shares, what is sealed, how many hold\n"
+	"it and how many of them need it, and the keys that lead to it. States: open, sealed\n"
+	"(its beginning cannot change), published, volatile (nobody needs it: it may be taken),\n"
+	"purged (it was taken).\n"
+	"\n"
+	"Try it\n"
+	"  tarn pool\n"
+	"  tarn pool shared --json | jq '.[].buffers[] | select(.state == \"volatile\")'\n"
+	"  watch -n1 tarn pool shared\n";
+
 static const char tokenize_help[] =
 	"tarn tokenize turns text into token ids.\n"
 	"\n"
@@ -142,9 +166,13 @@ const char *cli_help(const char *command)
 	static const struct {
 		const char *name, *text;
 	} texts[] = {
-		{ "run", run_help },	     { "chat", chat_help },
-		{ "ps", ps_help },	     { "tokenize", tokenize_help },
-		{ "version", version_help }, { "help", general },
+		{ "run", run_help },
+		{ "chat", chat_help },
+		{ "ps", ps_help },
+		{ "pool", pool_help },
+		{ "tokenize", tokenize_help },
+		{ "version", version_help },
+		{ "help", general },
 	};
 
 	if (!command)

@@ -4,6 +4,7 @@
  */
 #include <curl/curl.h>
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@ static const struct cli_command commands[] = {
 	{ "run", CLI_RUN, cli_run },
 	{ "chat", CLI_CHAT, cli_chat },
 	{ "ps", CLI_PS, cli_ps },
+	{ "pool", CLI_POOL, cli_pool },
 	{ "tokenize", CLI_TOKENIZE, cli_tokenize },
 };
 
@@ -89,6 +91,20 @@ int cli_print(FILE *out, const char *bytes, size_t len)
 	return -EIO;
 }
 
+int cli_print_json(const struct json_t *value)
+{
+	char *text = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	int rc = -ENOMEM;
+
+	if (text) {
+		rc = cli_print(stdout, text, strlen(text));
+		if (rc == 0)
+			rc = cli_print(stdout, "\n", 1);
+	}
+	free(text);
+	return rc == 0 ? CLI_OK : CLI_FAILURE;
+}
+
 int cli_read_input(char **out_text, size_t *out_len)
 {
 	struct text text = { 0 };
@@ -120,9 +136,9 @@ int cli_read_input(char **out_text, size_t *out_len)
 
 static int unknown_command(const char *name)
 {
-	static const char *const names[] = { "run",	 "chat", "ps",
-					     "tokenize", "help", "version",
-					     NULL };
+	static const char *const names[] = { "run",	"chat",	    "ps",
+					     "pool",	"tokenize", "help",
+					     "version", NULL };
 	const char *nearest = cli_nearest(name, names);
 
 	if (nearest)

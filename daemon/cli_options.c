@@ -35,7 +35,7 @@ enum option_id {
 
 enum {
 	CLI_ASK = CLI_RUN | CLI_CHAT,
-	CLI_ALL = CLI_ASK | CLI_PS | CLI_TOKENIZE
+	CLI_ALL = CLI_ASK | CLI_PS | CLI_TOKENIZE | CLI_POOL
 };
 
 static const struct cli_option {
@@ -58,7 +58,7 @@ static const struct cli_option {
 	{ "no-stream", no_argument, OPT_NO_STREAM, CLI_ASK },
 	{ "raw", no_argument, OPT_RAW, CLI_ASK },
 	{ "verbose", no_argument, OPT_VERBOSE, CLI_ASK },
-	{ "json", no_argument, OPT_JSON, CLI_PS },
+	{ "json", no_argument, OPT_JSON, CLI_PS | CLI_POOL },
 	{ "special", no_argument, OPT_SPECIAL, CLI_TOKENIZE },
 	{ "bos", no_argument, OPT_BOS, CLI_TOKENIZE },
 	{ "help", no_argument, OPT_HELP, CLI_ALL },

@@ -14,6 +14,7 @@ enum cli_command_bit {
 	CLI_CHAT = 1u << 1,
 	CLI_PS = 1u << 2,
 	CLI_TOKENIZE = 1u << 3,
+	CLI_POOL = 1u << 4,
 };
 
 struct cli_options {

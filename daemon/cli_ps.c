@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <jansson.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,17 +79,6 @@ static long long number(const json_t *object, const char *name)
 	return json_integer_value(json_object_get(object, name));
 }
 
-static void show_bytes(char *text, size_t size, double bytes)
-{
-	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-	int unit = 0;
-
-	for (; bytes >= 1024 && unit < 4; unit++)
-		bytes /= 1024;
-	snprintf(text, size, "%.*f %s", unit && bytes < 100 ? 1 : 0, bytes,
-		 units[unit]);
-}
-
 static void show_time(char *text, size_t size, double seconds)
 {
 	const long long s = (long long)seconds;
@@ -108,16 +96,12 @@ static void show_time(char *text, size_t size, double seconds)
 static void add_daemon(struct cli_table *table, const json_t *stats)
 {
 	const json_t *kv = json_object_get(stats, "kv");
-	char uptime[32], used[24], limit[24], cached[24];
+	static const char *const sizes[] = { "used_bytes", "cached_bytes",
+					     "limit_bytes" };
+	char uptime[32];
 
 	show_time(uptime, sizeof(uptime),
 		  json_number_value(json_object_get(stats, "uptime_s")));
-	show_bytes(used, sizeof(used),
-		   json_number_value(json_object_get(kv, "used_bytes")));
-	show_bytes(cached, sizeof(cached),
-		   json_number_value(json_object_get(kv, "cached_bytes")));
-	show_bytes(limit, sizeof(limit),
-		   json_number_value(json_object_get(kv, "limit_bytes")));
 	cli_table_add(table, "%s", word(stats, "model"));
 	cli_table_add(table, "%lld", number(stats, "pid"));
 	cli_table_add(table, "%s", word(stats, "status"));
@@ -127,20 +111,15 @@ static void add_daemon(struct cli_table *table, const json_t *stats)
 		      json_array_size(json_object_get(stats, "running")));
 	cli_table_add(table, "%zu",
 		      json_array_size(json_object_get(stats, "waiting")));
-	cli_table_add(table, "%s", kv ? used : "-");
-	cli_table_add(table, "%s", kv ? cached : "-");
-	cli_table_add(table, "%s", kv ? limit : "-");
+	for (int i = 0; i < 3; i++) {
+		if (kv)
+			cli_table_add_bytes(
+				table, json_number_value(
+					       json_object_get(kv, sizes[i])));
+		else
+			cli_table_add(table, "-");
+	}
 	cli_table_add(table, "%s", word(stats, "socket"));
-}
-
-static void add_user(struct cli_table *table, long long uid)
-{
-	const struct passwd *user = getpwuid((uid_t)uid);
-
-	if (user)
-		cli_table_add(table, "%lld (%s)", uid, user->pw_name);
-	else
-		cli_table_add(table, "%lld", uid);
 }
 
 static void add_request(struct cli_table *table, const json_t *stats,
@@ -150,14 +129,12 @@ static void add_request(struct cli_table *table, const json_t *stats,
 	const long long nr_tokens = number(request, "prompt_tokens") +
 				    number(request, "completion_tokens");
 	const char *state = word(request, "state");
-	char age[32], held[24];
+	char age[32];
 
 	show_time(age, sizeof(age),
 		  json_number_value(json_object_get(request, "age_s")));
-	show_bytes(held, sizeof(held),
-		   (double)nr_tokens * (double)number(kv, "bytes_per_token"));
 	cli_table_add(table, "%s", word(request, "id"));
-	add_user(table, number(request, "uid"));
+	cli_table_add_user(table, number(request, "uid"));
 	cli_table_add(table, "%lld", number(request, "pid"));
 	cli_table_add(table, "%s", state);
 	cli_table_add(table, "%lld", number(request, "prompt_tokens"));
@@ -165,7 +142,12 @@ static void add_request(struct cli_table *table, const json_t *stats,
 	cli_table_add(table, "%lld", number(request, "completion_tokens"));
 	cli_table_add(table, "%s", age);
 	/* One that waits has none yet. */
-	cli_table_add(table, "%s", strcmp(state, "waiting") == 0 ? "-" : held);
+	if (strcmp(state, "waiting") == 0)
+		cli_table_add(table, "-");
+	else
+		cli_table_add_bytes(
+			table, (double)nr_tokens *
+				       (double)number(kv, "bytes_per_token"));
 }
 
 static int print_tables(const json_t *all)
@@ -210,20 +192,6 @@ static int print_tables(const json_t *all)
 	return rc == 0 ? CLI_OK : CLI_FAILURE;
 }
 
-static int print_json(const json_t *all)
-{
-	char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-	int rc = -ENOMEM;
-
-	if (text) {
-		rc = cli_print(stdout, text, strlen(text));
-		if (rc == 0)
-			rc = cli_print(stdout, "\n", 1);
-	}
-	free(text);
-	return rc == 0 ? CLI_OK : CLI_FAILURE;
-}
-
 int cli_ps(const struct cli_options *options)
 {
 	char paths[MAX_DAEMONS][108];
@@ -252,7 +220,7 @@ int cli_ps(const struct cli_options *options)
 			exit_code = CLI_UNAVAILABLE;
 		}
 	} else {
-		const int printed = options->is_json ? print_json(all) :
+		const int printed = options->is_json ? cli_print_json(all) :
 						       print_tables(all);
 
 		exit_code = exit_code == CLI_OK ? printed : exit_code;

@@ -5,6 +5,7 @@
 #include "daemon/cli_table.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,27 @@ void cli_table_add(struct cli_table *table, const char *format, ...)
 	else
 		table->nr_cells++;
 	va_end(args);
+}
+
+void cli_table_add_bytes(struct cli_table *table, double bytes)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+	int unit = 0;
+
+	for (; bytes >= 1024 && unit < 4; unit++)
+		bytes /= 1024;
+	cli_table_add(table, "%.*f %s", unit && bytes < 100 ? 1 : 0, bytes,
+		      units[unit]);
+}
+
+void cli_table_add_user(struct cli_table *table, long long uid)
+{
+	const struct passwd *user = getpwuid((uid_t)uid);
+
+	if (user)
+		cli_table_add(table, "%lld (%s)", uid, user->pw_name);
+	else
+		cli_table_add(table, "%lld", uid);
 }
 
 /* Characters, not bytes: names of models may be in any script. */

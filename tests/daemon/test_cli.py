@@ -14,7 +14,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cli_kit import CliTest, tap, tarn  # noqa: E402
 
-COMMANDS = ("run", "chat", "ps", "tokenize", "version")
+COMMANDS = ("run", "chat", "ps", "pool", "tokenize", "version")
 MANUAL = os.path.join(tap.ROOT, "daemon", "tarn.1")
 
 
