@@ -15,12 +15,7 @@
 
 #include "uapi/kvpool.h"
 
-/* The numbers hold the struct's size, so they are taken while its name means the ABI's. */
-static const unsigned int kvpool_abi_call_buf_stat = KVPOOL_BUF_STAT;
-static const unsigned int kvpool_abi_call_buf_next = KVPOOL_BUF_NEXT;
-
-#undef KVPOOL_BUF_STAT
-#undef KVPOOL_BUF_NEXT
+/* Macros of the ABI that are expanded later name none of these: numbers hold no struct. */
 #undef kvpool_mark
 #undef kvpool_buf_stat
 #undef KVPOOL_EVENT_PRESSURE

@@ -27,7 +27,7 @@ static int set_rights(struct kvpool_kernel_buf *buf, uint64_t first,
 static int stat_of_fd(int fd, struct kvpool_abi_buf_stat *out_stat)
 {
 	*out_stat = (struct kvpool_abi_buf_stat){ .size = sizeof(*out_stat) };
-	return kvpool_kernel_call(fd, kvpool_abi_call_buf_stat, out_stat);
+	return kvpool_kernel_call(fd, KVPOOL_BUF_STAT, out_stat);
 }
 
 /* ---- handles ------------------------------------------------------------- */
@@ -313,8 +313,8 @@ int kvpool_kernel_next_buf(struct kvpool *pool, uint64_t *id,
 			   struct kvpool_buf_stat *out_stat)
 {
 	struct kvpool_abi_buf_stat stat = { .size = sizeof(stat), .id = *id };
-	int err = kvpool_kernel_call(kvpool_kernel(pool)->fd,
-				     kvpool_abi_call_buf_next, &stat);
+	int err = kvpool_kernel_call(kvpool_kernel(pool)->fd, KVPOOL_BUF_NEXT,
+				     &stat);
 
 	if (err)
 		return err;

@@ -25,7 +25,7 @@ static int buf_stat(struct kvpool_kernel_buf *buf,
 		    struct kvpool_abi_buf_stat *out_stat)
 {
 	*out_stat = (struct kvpool_abi_buf_stat){ .size = sizeof(*out_stat) };
-	return kvpool_kernel_call(buf->fd, kvpool_abi_call_buf_stat, out_stat);
+	return kvpool_kernel_call(buf->fd, KVPOOL_BUF_STAT, out_stat);
 }
 
 static int check_marks(const struct kvpool_abi_buf_stat *stat,
@@ -198,7 +198,7 @@ int kvpool_kernel_import(struct kvpool *base, int fd,
 {
 	struct kvpool_abi_buf_stat stat = { .size = sizeof(stat) };
 	struct kvpool_kernel_buf *buf;
-	int err = kvpool_kernel_call(fd, kvpool_abi_call_buf_stat, &stat);
+	int err = kvpool_kernel_call(fd, KVPOOL_BUF_STAT, &stat);
 
 	if (err)
 		return err == -ESTALE ? err : -EINVAL;

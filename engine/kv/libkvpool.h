@@ -343,7 +343,7 @@ int kvpool_buf_unpublish(struct kvpool_buf *buf);
 /**
  * kvpool_lookup - find a published buffer
  * @out_buf: [out] a reference, read-only, with a will-need vote.
- * @out_n: [out] bytes that may be read.
+ * @out_n: [out] bytes that may be read; the rest of the last page is seen too.
  * @out_uid: [out] the publisher; NULL if of no interest.
  *
  * Only trusted publishers are seen: this process' own uid, unless the pool was
