@@ -223,7 +223,9 @@ void kv_segment_advise(struct kv_segment *seg, uint32_t stream,
 	for (uint32_t i = 0; st->bufs && i < seg->cache->nr_bufs[stream]; i++) {
 		bool one = true;
 
-		kvpool_buf_advise(st->bufs[i], advice, &one);
+		/* Cut off by its owner (another process): as good as gone. */
+		if (kvpool_buf_advise(st->bufs[i], advice, &one))
+			one = false;
 		survived = survived && one;
 	}
 	if (out_survived)
