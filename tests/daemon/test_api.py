@@ -249,6 +249,9 @@ class Completions(DaemonTest):
         self.assertGreater(running["prompt_tokens"], 0)
         kv = self.daemon.stats()["kv"]
         self.assertGreater(kv["used_bytes"] + kv["reserved_bytes"], 0)
+        # A pool of its own has no name, and nobody to share with.
+        self.assertEqual((None, False), (kv["pool"], kv["shares_prefixes"]))
+        self.assertEqual(0, self.daemon.stats()["totals"]["prefix_shared_tokens"])
         connection.close()
         response.close()
 

@@ -82,6 +82,13 @@ class Lifecycle(unittest.TestCase):
             self.assertIn(part, done.stderr)
             self.assertFalse(os.path.exists(self.path))
 
+    def test_a_pool_by_name_needs_the_kernel_module(self):
+        done = self.run_tarnd("--model", MODEL, "--socket", self.path, "--kv-backend", "memfd",
+                              "--pool", "tests")
+        self.assertEqual(NO_MODEL, done.returncode, done.stderr)
+        self.assertIn('pool "tests", KV backend memfd: only the kernel module has pools with names',
+                      done.stderr)
+
     def test_wrong_usage(self):
         for arguments, part in [((), "--model"), (("--model", "x", "--bogus"), "--bogus"),
                                 (("--model", "x", "--threads", "none"), "--threads")]:
