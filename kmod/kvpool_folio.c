@@ -27,6 +27,9 @@
 /* How long a folio that somebody holds waits for the next look. */
 static const unsigned long drain_delay = HZ / 50 ? HZ / 50 : 1;
 
+/* So that what takes the reserve is not stopped by what fills it. */
+static const unsigned long refill_delay = HZ / 100 ? HZ / 100 : 1;
+
 static struct kmem_cache *folio_cache;
 static atomic_long_t nr_folios;
 
@@ -114,26 +117,36 @@ static struct folio *reserve_take(struct kvpool_pool *pool,
 		account->private += bytes;
 	}
 	spin_unlock(&pool->acct_lock);
-	if (folio)
-		kvpool_reserve_refill(pool);
+	if (folio && READ_ONCE(pool->reserve) < pool->reserve_target / 2)
+		kvpool_reserve_refill(pool, refill_delay);
 	return folio;
 }
 
-/* Have the reserve filled up again, in the background. */
-void kvpool_reserve_refill(struct kvpool_pool *pool)
+/*
+ * Have the reserve filled up in the background, after @delay jiffies. Not at
+ * every folio that is taken, which would cost more than it saves, and not where
+ * the limit leaves no room.
+ */
+void kvpool_reserve_refill(struct kvpool_pool *pool, unsigned long delay)
 {
+	const u64 bytes = (u64)PAGE_SIZE << KVPOOL_HUGE_ORDER;
+
 	if (READ_ONCE(pool->is_closed) ||
-	    READ_ONCE(pool->reserve) >= READ_ONCE(pool->reserve_target))
+	    READ_ONCE(pool->reserve) + bytes >
+		    READ_ONCE(pool->reserve_target) ||
+	    READ_ONCE(pool->charged) + bytes > READ_ONCE(pool->limit) ||
+	    delayed_work_pending(&pool->refill_work))
 		return;
 	kvpool_pool_get(pool);
-	if (!queue_work(kvpool_wq, &pool->refill_work))
+	if (!queue_delayed_work(kvpool_wq, &pool->refill_work, delay))
 		kvpool_pool_put(pool);
 }
 
 void kvpool_refill_work(struct work_struct *work)
 {
+	struct delayed_work *delayed = to_delayed_work(work);
 	struct kvpool_pool *pool =
-		container_of(work, struct kvpool_pool, refill_work);
+		container_of(delayed, struct kvpool_pool, refill_work);
 	const u64 bytes = (u64)PAGE_SIZE << KVPOOL_HUGE_ORDER;
 	struct folio *folio;
 	int nid;
@@ -208,7 +221,7 @@ static int charge_or_purge(struct kvpool_pool *pool,
 		/* Reserve that is being made is charged, but not to be had yet. */
 		if (rc != -ENOSPC || !READ_ONCE(pool->reserve))
 			return rc;
-		flush_work(&pool->refill_work);
+		flush_delayed_work(&pool->refill_work);
 	}
 }
 
@@ -274,7 +287,7 @@ int kvpool_folio_create(struct kvpool_pool *pool,
 	struct kvpool_folio *f;
 	int rc;
 
-	f = kmem_cache_zalloc(folio_cache, GFP_KERNEL_ACCOUNT);
+	f = kmem_cache_zalloc(folio_cache, KVPOOL_RECORD_GFP);
 	if (!f)
 		return -ENOMEM;
 	f->owner = account;

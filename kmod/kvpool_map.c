@@ -135,8 +135,8 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 		}
 		if (ret == VM_FAULT_RETRY)
 			continue;
-		rc = kvpool_buf_populate(buf, vmf->pgoff, vmf->pgoff + 1, false,
-					 &done);
+		rc = kvpool_buf_populate(handle, vmf->pgoff, vmf->pgoff + 1,
+					 false, &done);
 		if (rc) {
 			ret = VM_FAULT_SIGBUS;
 			break;

@@ -223,7 +223,7 @@ static void init_fields(struct kvpool_pool *pool,
 	INIT_LIST_HEAD(&pool->drain);
 	INIT_LIST_HEAD(&pool->subscribers);
 	INIT_DELAYED_WORK(&pool->drain_work, kvpool_drain_work);
-	INIT_WORK(&pool->refill_work, kvpool_refill_work);
+	INIT_DELAYED_WORK(&pool->refill_work, kvpool_refill_work);
 	for (nid = 0; nid < nr_node_ids; nid++)
 		INIT_LIST_HEAD(&pool->node[nid].reserve);
 }
@@ -308,7 +308,7 @@ int kvpool_pool_create(union kvpool_argument *arg, struct kvpool_new_fd *out_fd)
 		return rc;
 	}
 	trace_kvpool_pool_create(pool);
-	kvpool_reserve_refill(pool);
+	kvpool_reserve_refill(pool, 0);
 	rc = kvpool_pool_file_create(pool, true, out_fd);
 	kvpool_pool_unuse(pool);
 	if (!rc)

@@ -275,7 +275,7 @@ static int ioctl_trim(struct file *file, union kvpool_argument *arg,
 		return -EOPNOTSUPP;
 	if (!kvpool_may_manage(pf->pool))
 		return -EPERM;
-	flush_work(&pf->pool->refill_work);
+	flush_delayed_work(&pf->pool->refill_work);
 	arg->pool_trim.out_bytes =
 		kvpool_reclaim(pf->pool, NULL, arg->pool_trim.bytes);
 	return 0;

@@ -62,8 +62,14 @@ enum {
 	KVPOOL_QUEUE_EVENTS = 64,
 };
 
+/*
+ * For records: charged, and an error rather than the OOM killer where the
+ * cgroup is full.
+ */
+#define KVPOOL_RECORD_GFP                                                      \
+	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
+
 struct mem_cgroup;
-struct seq_file;
 
 /* What one uid holds in one pool. Made at first use, freed with the pool. */
 struct kvpool_account {
@@ -150,7 +156,7 @@ struct kvpool_pool {
 	spinlock_t drain_lock; /* what is still held elsewhere */
 	struct list_head drain; /* drain_lock */
 	struct delayed_work drain_work;
-	struct work_struct refill_work;
+	struct delayed_work refill_work;
 
 	spinlock_t event_lock; /* who is told what */
 	struct list_head subscribers; /* event_lock */
@@ -290,7 +296,7 @@ void kvpool_folio_free_frozen(struct kvpool_pool *pool, struct kvpool_folio *f);
 bool kvpool_folio_is_poisoned(const struct kvpool_folio *f);
 unsigned long kvpool_reserve_shrink(struct kvpool_pool *pool, int nid,
 				    unsigned long nr_pages);
-void kvpool_reserve_refill(struct kvpool_pool *pool);
+void kvpool_reserve_refill(struct kvpool_pool *pool, unsigned long delay);
 void kvpool_refill_work(struct work_struct *work);
 void kvpool_drain_work(struct work_struct *work);
 long kvpool_folios_left(void);
@@ -347,8 +353,8 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma);
 
 int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
 			  struct kvpool_folio **out_f);
-int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
-			bool is_partial, pgoff_t *out_end);
+int kvpool_buf_populate(struct kvpool_handle *handle, pgoff_t first,
+			pgoff_t end, bool is_partial, pgoff_t *out_end);
 int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,
 			struct kvpool_new_fd *out_fd);
 int kvpool_ioctl_release(struct file *file, union kvpool_argument *arg,

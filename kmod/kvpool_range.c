@@ -13,9 +13,13 @@
 
 /* ---- filling -------------------------------------------------------------------- */
 
-/* Context: sem. Why the buffer cannot be filled at @first; 0: it can. */
-static int check_open(struct kvpool_buf *buf, pgoff_t first)
+/* Context: sem. Why pages from @first on cannot be changed; 0: they can. */
+static int check_open(struct kvpool_handle *handle, pgoff_t first)
 {
+	struct kvpool_buf *buf = handle->buf;
+
+	if (handle->is_revoked)
+		return -ESTALE;
 	if (buf->is_volatile || buf->is_purged || first < buf->nr_sealed)
 		return -EPERM;
 	return 0;
@@ -83,53 +87,56 @@ int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
 	}
 }
 
-/* Puts new folios in, those that others were faster with left out. */
-static int insert_all(struct kvpool_buf *buf, struct list_head *fresh,
-		      struct list_head *rest, pgoff_t first)
+/*
+ * Puts new folios in, all or none. Return: 0; -EAGAIN: another was faster
+ * somewhere; why the buffer is not open any longer; -ENOMEM.
+ */
+static int insert_all(struct kvpool_handle *handle, struct list_head *fresh,
+		      pgoff_t first)
 {
-	struct kvpool_folio *f, *next;
+	struct kvpool_buf *buf = handle->buf;
+	struct kvpool_folio *f;
 	unsigned long index;
-	LIST_HEAD(done);
 	int rc;
 
 	lockdep_assert_held_write(&buf->sem);
-	rc = check_open(buf, first);
-	list_for_each_entry_safe(f, next, fresh, list) {
-		if (rc)
-			break;
+	rc = check_open(handle, first);
+	if (rc)
+		return rc;
+	list_for_each_entry(f, fresh, list) {
 		index = f->index;
 		if (f->index < buf->nr_sealed ||
 		    xa_find(&buf->folios, &index, kvpool_folio_end(f) - 1,
-			    XA_PRESENT)) {
-			list_move(&f->list, rest);
-			continue;
-		}
+			    XA_PRESENT))
+			return -EAGAIN;
+	}
+	list_for_each_entry(f, fresh, list) {
 		rc = xa_err(xa_store_range(&buf->folios, f->index,
 					   kvpool_folio_end(f) - 1, f,
-					   GFP_KERNEL_ACCOUNT));
-		if (!rc)
-			list_move(&f->list, &done);
+					   KVPOOL_RECORD_GFP));
+		if (rc)
+			goto err_erase;
 	}
-	if (!rc)
-		return 0;
+	return 0;
+
+err_erase:
 	/* Nobody has seen them: faults wait for sem. */
-	list_for_each_entry(f, &done, list)
+	list_for_each_entry_continue_reverse(f, fresh, list)
 		xa_erase(&buf->folios, f->index);
-	list_splice(&done, rest);
-	list_splice_init(fresh, rest);
 	return rc;
 }
 
-static int fill_all(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
+static int fill_all(struct kvpool_handle *handle, pgoff_t first, pgoff_t end,
 		    struct list_head *fresh, pgoff_t *out_end)
 {
+	struct kvpool_buf *buf = handle->buf;
 	struct kvpool_folio *f;
 	pgoff_t at = first;
 	int rc;
 
 	for (;;) {
 		down_read(&buf->sem);
-		rc = check_open(buf, first);
+		rc = check_open(handle, first);
 		at = next_gap(buf, at, end);
 		up_read(&buf->sem);
 		*out_end = at;
@@ -173,43 +180,42 @@ static void note_limit(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 
 /**
  * kvpool_buf_populate() - have pages in [first, end)
- * @buf: the buffer
+ * @handle: of the buffer
  * @first: first page
  * @end: behind the last page
  * @is_partial: keep what could be given, and succeed if that is anything
  * @out_end: pages [first, *out_end) are there
  *
  * The new folios are made without a lock, which is what takes long, and put in
- * all at once: all or nothing. Where others were faster at some place, what is
- * still missing is made in another round.
+ * all at once: all or nothing. Where somebody else has put one in meanwhile,
+ * it begins anew; each such round means that another has got on.
  *
  * Context: may sleep; no lock of the module is held; page faults call it.
- * Return: 0; -ENOSPC, -EDQUOT, -ENOMEM, -EPERM, -EINTR.
+ * Return: 0; -ENOSPC, -EDQUOT, -ENOMEM, -EPERM, -ESTALE, -EINTR.
  */
-int kvpool_buf_populate(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
-			bool is_partial, pgoff_t *out_end)
+int kvpool_buf_populate(struct kvpool_handle *handle, pgoff_t first,
+			pgoff_t end, bool is_partial, pgoff_t *out_end)
 {
+	struct kvpool_buf *buf = handle->buf;
 	LIST_HEAD(fresh);
-	LIST_HEAD(rest);
-	bool is_raced;
 	int rc;
 
 	do {
-		rc = fill_all(buf, first, end, &fresh, out_end);
+		rc = fill_all(handle, first, end, &fresh, out_end);
 		if (rc == -ENOSPC || rc == -EDQUOT)
 			note_limit(buf, first, end, *out_end, rc);
 		if (rc && is_partial && *out_end > first)
 			rc = 0;
-		if (rc) {
-			list_splice_init(&fresh, &rest);
-		} else if (!list_empty(&fresh)) {
+		if (!rc && !list_empty(&fresh)) {
 			down_write(&buf->sem);
-			rc = insert_all(buf, &fresh, &rest, first);
+			rc = insert_all(handle, &fresh, first);
 			up_write(&buf->sem);
 		}
-		is_raced = !rc && !list_empty(&rest);
-		destroy_list(buf->pool, &rest);
-	} while (is_raced);
+		if (rc)
+			destroy_list(buf->pool, &fresh);
+		else
+			INIT_LIST_HEAD(&fresh);
+	} while (rc == -EAGAIN);
 	return rc;
 }
 
@@ -266,7 +272,7 @@ int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,
 	 * The state may move between the making and the look: what counts is
 	 * that the pages are there when nobody took them away since.
 	 */
-	rc = kvpool_buf_populate(buf, first, end,
+	rc = kvpool_buf_populate(handle, first, end,
 				 args->flags & KVPOOL_COMMIT_PARTIAL, &done);
 	trace_kvpool_commit(buf, args->offset, args->len, rc,
 			    ktime_get_ns() - start);
@@ -283,8 +289,13 @@ static void zero_pages(struct kvpool_folio *f, pgoff_t first, pgoff_t end)
 {
 	pgoff_t at;
 
-	for (at = first; at < end; at++)
-		clear_highpage(folio_page(f->folio, at - f->index));
+	for (at = first; at < end; at++) {
+		struct page *page = folio_page(f->folio, at - f->index);
+
+		/* Touching a failed one ends the machine. */
+		if (!PageHWPoison(page))
+			clear_highpage(page);
+	}
 }
 
 /* ---- a folio that lies partly in the range ------------------------------------ */
@@ -343,7 +354,7 @@ static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
 	    kvpool_folio_nr_bufs(buf->pool, f) != 1 ||
 	    kvpool_folio_is_poisoned(f))
 		return false;
-	xas_split_alloc(&xas, f, f->order, GFP_KERNEL_ACCOUNT);
+	xas_split_alloc(&xas, f, f->order, KVPOOL_RECORD_GFP);
 	if (xas_error(&xas))
 		return false;
 	xas_lock(&xas);
@@ -420,7 +431,7 @@ int kvpool_ioctl_release(struct file *file, union kvpool_argument *arg,
 	    ALIGN_DOWN(end - 1, 1UL << KVPOOL_HUGE_ORDER))
 		make_pieces(buf, end - 1, first, end, &pieces);
 	down_write(&buf->sem);
-	rc = check_open(buf, first);
+	rc = check_open(handle, first);
 	if (!rc)
 		args->out_done = take_range(buf, first, end, &pieces, &gone);
 	up_write(&buf->sem);

@@ -148,7 +148,7 @@ static int clone_page(struct kvpool_buf *to, pgoff_t at, pgoff_t end,
 			return rc;
 		rc = xa_err(xa_store_range(&to->folios, f->index,
 					   kvpool_folio_end(f) - 1, f,
-					   GFP_KERNEL_ACCOUNT));
+					   KVPOOL_RECORD_GFP));
 		if (rc) {
 			kvpool_folio_destroy(to->pool, f);
 			return rc;
@@ -180,7 +180,7 @@ static int share_folio(struct kvpool_buf *to, struct kvpool_folio *f)
 
 	rc = xa_err(xa_store_range(&to->folios, f->index,
 				   kvpool_folio_end(f) - 1, f,
-				   GFP_KERNEL_ACCOUNT));
+				   KVPOOL_RECORD_GFP));
 	if (!rc)
 		kvpool_folio_share(to->pool, f);
 	return rc;

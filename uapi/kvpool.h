@@ -376,7 +376,8 @@ struct kvpool_buf_open {
  * @size: sizeof(struct kvpool_buf_lookup)
  * @flags: must be 0
  * @key: the key
- * @out_n: bytes that may be mapped and read, from 0
+ * @out_n: bytes that may be read, from 0; the page that holds the last of them
+ *	is mapped whole, and what lies behind in it is seen too
  * @out_id: the buffer
  * @out_fd: read-only, with a vote that was taken before anybody could purge it
  * @out_uid: the publisher
