@@ -448,4 +448,48 @@ TEST_F(buf, recycled_pages_are_zero_for_the_next_owner)
 	}
 }
 
+/* ---- races --------------------------------------------------------------- */
+
+struct toggler {
+	int buf;
+	bool is_stopped; /* atomic */
+};
+
+static void *toggle_nine_pages(void *arg)
+{
+	struct toggler *t = arg;
+
+	while (!__atomic_load_n(&t->is_stopped, __ATOMIC_RELAXED)) {
+		_buf_range(t->buf, KVPOOL_BUF_COMMIT, 0, 9 * PAGE, 0, NULL);
+		_buf_release(t->buf, 0, 9 * PAGE, NULL);
+	}
+	return NULL;
+}
+
+/*
+ * Of 24 pages, a neighbour takes and gives back nine all the time: while he has
+ * them, a 64 KiB folio around page 8 does not fit, and single pages are made.
+ * When he gives them back in the midst of that, it would fit: over the pages
+ * that were made already.
+ */
+TEST_F(buf, commit_loses_no_page_when_memory_comes_free_meanwhile)
+{
+	int pool = pool_new(self->dev, 17 * PAGE),
+	    buf = buf_new(pool, BUF_BYTES);
+	struct toggler t = { .buf = buf_new(pool, 9 * PAGE) };
+	long long end = harness_now_ms() + 3000;
+	pthread_t thread;
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, toggle_nine_pages, &t));
+	while (harness_now_ms() < end) {
+		buf_commit_ok(buf, 8 * PAGE, 8 * PAGE);
+		buf_release_ok(buf, 0, BUF_BYTES);
+	}
+	__atomic_store_n(&t.is_stopped, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	close(t.buf);
+	close(buf);
+	drained_ok(pool, 0);
+}
+
 TEST_HARNESS_MAIN

@@ -292,11 +292,12 @@ static void *release_on(void *arg)
 	return (void *)(intptr_t)err;
 }
 
-TEST_F_TIMEOUT(revoke, no_call_takes_effect_afterwards, 60)
+TEST_F(revoke, no_call_takes_effect_afterwards)
 {
-	enum { ROUNDS = 200, NR = 4 };
+	enum { NR = 4 };
+	long long end = harness_now_ms() + 3000;
 
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; harness_now_ms() < end; round++) {
 		pthread_t threads[NR];
 		void *err;
 		int fd;
@@ -360,37 +361,35 @@ static void *fault_on(void *arg)
 	return NULL;
 }
 
-TEST_F_TIMEOUT(revoke, stops_faults_on_their_way, 60)
+TEST_F(revoke, stops_faults_on_their_way)
 {
-	enum { ROUNDS = 150 };
+	long long end = harness_now_ms() + 5000;
 	struct crowd c = { 0 };
 	pthread_t threads[NR_CROWD];
-	uint8_t *maps[ROUNDS];
 
 	for (int i = 0; i < NR_CROWD; i++)
 		ASSERT_EQ(0, pthread_create(&threads[i], NULL, fault_on, &c));
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; harness_now_ms() < end; round++) {
+		uint8_t *at;
 		int fd;
 
 		buf_open_ok(self->pool, self->id, KVPOOL_READ, &fd);
-		maps[round] = buf_map(fd, CROWD_PAGES * PAGE, PROT_READ);
+		/* Stays mapped: a thread may be late. It is small. */
+		at = buf_map(fd, CROWD_PAGES * PAGE, PROT_READ);
 		PUT(c.is_revoked, false);
-		PUT(c.at, maps[round]);
+		PUT(c.at, at);
 		sleep_ms(1 + round % 3);
 		buf_revoke_ok(self->buf, NULL);
 		PUT(c.is_revoked, true);
 		sleep_ms(5);
 		for (int i = 0; i < CROWD_PAGES; i++)
-			EXPECT_EQ(-SIGBUS,
-				  _touch(maps[round] + i * PAGE, NULL));
+			EXPECT_EQ(-SIGBUS, _touch(at + i * PAGE, NULL));
 		PUT(c.at, NULL);
 		close(fd);
 	}
 	PUT(c.is_stopped, true);
 	for (int i = 0; i < NR_CROWD; i++)
 		pthread_join(threads[i], NULL);
-	for (int round = 0; round < ROUNDS; round++)
-		munmap(maps[round], CROWD_PAGES * PAGE);
 	EXPECT_GT(c.nr_touched, 0);
 	EXPECT_EQ(0, c.nr_late);
 }
