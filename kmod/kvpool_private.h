@@ -66,7 +66,7 @@ enum {
  * For records: charged, and an error rather than the OOM killer where the
  * cgroup is full.
  */
-#define KVPOOL_RECORD_GFP                                                      \
+#define KVPOOL_RECORD_GFP \
 	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
 
 struct mem_cgroup;

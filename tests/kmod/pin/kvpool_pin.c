@@ -14,7 +14,7 @@
 #include "kvpool_pin.h"
 
 struct pin {
-	struct mutex mutex;
+	struct mutex mutex; /* orders pinning and letting go */
 	struct page **pages; /* mutex; NULL: nothing is pinned */
 	int nr_pages; /* mutex */
 };
