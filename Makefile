@@ -25,6 +25,7 @@ T ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 KDIR ?= /lib/modules/$(shell uname -r)/build
+MODULE_DIR ?= build
 PROMPT ?= Explain in two sentences what an operating system does.
 export PROMPT
 
@@ -121,7 +122,7 @@ CI_SAN_ROOMS := unit,kernels,engine,daemon
 
 # ---- targets -------------------------------------------------------------------------------
 .PHONY: all setup run check test tests bench lint lint-kmod fmt modules install clean help deps
-.PHONY: install-system install-modules vm-modules FORCE
+.PHONY: install-system install-modules vm-modules vm-demo check-debug FORCE
 
 all: $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
 
@@ -164,29 +165,39 @@ lint-kmod: ## the kernel's checkpatch and sparse over the module (part of lint)
 fmt: ## lay out the C files by .clang-format
 	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
 
-modules: ## build kvpool.ko against KDIR (the running kernel's headers)
-	$(Q)if [ -z "$(wildcard kmod/*.c)" ]; then \
-		echo "kmod/ holds no sources yet: no kernel module to build;" \
-		     "tarnd uses the memfd backend without it"; \
-	elif [ ! -d "$(KDIR)" ]; then \
+modules: ## build kvpool.ko into build/ (MODULE_DIR=) against KDIR (the running kernel's headers)
+	$(Q)if [ ! -d "$(KDIR)" ]; then \
 		echo "no kernel headers at $(KDIR): install them, or name others by KDIR=" >&2; \
 		exit 1; \
-	else \
-		mkdir -p build/kmod/kmod build/kmod/uapi && \
-		find build/kmod -name '*.[ch]' -delete && \
-		cp -p Kbuild build/kmod/ && cp -p kmod/*.[ch] build/kmod/kmod/ && \
-		cp -p uapi/*.h build/kmod/uapi/ && \
-		$(MAKE) -C "$(KDIR)" M="$(CURDIR)/build/kmod" modules && \
-		cp build/kmod/kvpool.ko build/; \
 	fi
+	$(Q)mkdir -p $(MODULE_DIR)/kmod/kmod $(MODULE_DIR)/kmod/uapi
+	$(Q)find $(MODULE_DIR)/kmod -name '*.[ch]' -delete
+	$(Q)cp -p Kbuild $(MODULE_DIR)/kmod/
+	$(Q)cp -p kmod/*.[ch] $(MODULE_DIR)/kmod/kmod/
+	$(Q)cp -p uapi/*.h $(MODULE_DIR)/kmod/uapi/
+	$(Q)$(MAKE) -C "$(KDIR)" M="$(CURDIR)/$(MODULE_DIR)/kmod" modules
+	$(Q)cp $(MODULE_DIR)/kmod/kvpool.ko $(MODULE_DIR)/
 
 vm-modules: ## build kvpool.ko and the tests' module for the kernel of scripts/vm-run
-	$(Q)kdir=$$(scripts/vm-run --print-kdir) || { \
+	$(Q)kdir=$$(scripts/vm-run $(VM_KERNEL) --print-kdir) || { \
 		echo "vm-modules: no kernel to test with: the module is not built"; exit 0; }; \
 	$(SUBMAKE) modules KDIR="$$kdir" >/dev/null && \
-	mkdir -p build/kmod-pin && cp -p tests/kmod/pin/* build/kmod-pin/ && \
-	$(MAKE) -C "$$kdir" M="$(CURDIR)/build/kmod-pin" modules >/dev/null && \
-	cp build/kmod-pin/kvpool_pin.ko build/
+	tests/kmod/pin/build "$$kdir" $(MODULE_DIR) >/dev/null
+
+vm-demo: all vm-modules ## two daemons on one pool of the module, in a virtual machine
+	$(Q)TARN_TEST_MODEL=$$(scripts/fetch-model smollm2) TARN_TEST_PROMPT_TOKENS=400 \
+		scripts/vm-run --mem 3G --timeout 3000 -- sh -c \
+		'insmod build/kvpool.ko && tests/kmod/test_daemons.py'
+
+check-debug: ## the module's tests on a kernel with KASAN, lockdep and fault injection (an hour)
+	$(Q)scripts/setup --tests
+	$(Q)$(SUBMAKE) all tests
+	$(Q)$(SUBMAKE) vm-modules VM_KERNEL=--debug-kernel MODULE_DIR=build/debug
+	$(Q)TARN_KVPOOL_KO=$(CURDIR)/build/debug/kvpool.ko \
+		TARN_KVPOOL_PIN_KO=$(CURDIR)/build/debug/kvpool_pin.ko \
+		TARN_TEST_KILLS=10000 TARN_TEST_FUZZ_SECONDS=600 TARN_TEST_TIME_SCALE=8 \
+		TARN_TEST_MODEL=$$(scripts/fetch-model smollm2) \
+		scripts/vm-run --debug-kernel --mem 4G --timeout 21600 -- tests/kmod/run-in-vm
 
 install: all ## install below PREFIX (/usr/local), with DESTDIR in front
 	$(Q)install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" \
