@@ -717,7 +717,7 @@ static void *commit_and_release(void *arg)
 	return NULL;
 }
 
-TEST_F(kvpool, threads_share_a_pool_that_is_too_small_for_them)
+TEST_F_TIMEOUT(kvpool, threads_share_a_pool_that_is_too_small_for_them, 120)
 {
 	struct kvpool *pool = open_ok(50, is_kernel() ? 0 : 25);
 	pthread_t threads[4];
