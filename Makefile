@@ -165,16 +165,18 @@ lint-kmod: ## the kernel's checkpatch and sparse over the module (part of lint)
 fmt: ## lay out the C files by .clang-format
 	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
 
+# Copied where the content differs, with the time of now: a time that was taken over may lie before
+# a build that began before the change, and make would miss it.
 modules: ## build kvpool.ko into build/ (MODULE_DIR=) against KDIR (the running kernel's headers)
 	$(Q)if [ ! -d "$(KDIR)" ]; then \
 		echo "no kernel headers at $(KDIR): install them, or name others by KDIR=" >&2; \
 		exit 1; \
 	fi
 	$(Q)mkdir -p $(MODULE_DIR)/kmod/kmod $(MODULE_DIR)/kmod/uapi
-	$(Q)find $(MODULE_DIR)/kmod -name '*.[ch]' -delete
-	$(Q)cp -p Kbuild $(MODULE_DIR)/kmod/
-	$(Q)cp -p kmod/*.[ch] $(MODULE_DIR)/kmod/kmod/
-	$(Q)cp -p uapi/*.h $(MODULE_DIR)/kmod/uapi/
+	$(Q)cd $(MODULE_DIR)/kmod && for f in kmod/*.[ch] uapi/*.h; do \
+		[ -e "$(CURDIR)/$$f" ] || rm -f "$$f"; done
+	$(Q)for f in Kbuild kmod/*.[ch] uapi/*.h; do \
+		cmp -s "$$f" $(MODULE_DIR)/kmod/"$$f" || cp "$$f" $(MODULE_DIR)/kmod/"$$f"; done
 	$(Q)$(MAKE) -C "$(KDIR)" M="$(CURDIR)/$(MODULE_DIR)/kmod" modules
 	$(Q)cp $(MODULE_DIR)/kmod/kvpool.ko $(MODULE_DIR)/
 
@@ -250,7 +252,7 @@ install-modules: modules ## build and install kvpool.ko for the kernel of KDIR, 
 		"$(KDIR)/include/generated/utsrelease.h") && [ -n "$$release" ] && \
 	modules="$(DESTDIR)/lib/modules/$$release" && \
 	install -d "$$modules/updates" "$(DESTDIR)$(SYSTEM_LIB)/modules-load.d" && \
-	install -m 644 build/kvpool.ko "$$modules/updates/" && \
+	install -m 644 $(MODULE_DIR)/kvpool.ko "$$modules/updates/" && \
 	install -m 644 scripts/install/modules-load-kvpool.conf \
 		"$(DESTDIR)$(SYSTEM_LIB)/modules-load.d/kvpool.conf" && \
 	if [ -z "$(DESTDIR)" ]; then depmod "$$release"; fi
