@@ -194,8 +194,10 @@ class Makefile(unittest.TestCase):
                      "include/libkvpool.h", "share/man/man1/tarn.1", "libexec/tarn/fetch-model"):
             self.assertTrue(os.path.exists(self.path("dest/usr/" + name)), name)
 
-    def test_modules_explain_where_there_are_none(self):
-        self.assertIn("kmod/ holds no sources yet", self.make("modules"))
+    def test_modules_need_headers(self):
+        result = self.try_make("modules", "KDIR=" + self.path("nowhere"))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("no kernel headers at", result.stdout)
 
     def test_missing_library_names_the_way_out(self):
         self.write(TREE)
