@@ -351,8 +351,8 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* ---- kvpool_range.c ------------------------------------------------------ */
 
-int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
-			  struct kvpool_folio **out_f);
+int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t from,
+			  pgoff_t end, struct kvpool_folio **out_f);
 int kvpool_buf_populate(struct kvpool_handle *handle, pgoff_t first,
 			pgoff_t end, bool is_partial, pgoff_t *out_end);
 int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,

@@ -40,11 +40,11 @@ static pgoff_t next_gap(struct kvpool_buf *buf, pgoff_t from, pgoff_t end)
 }
 
 /*
- * The largest folio that fits at @index: before @end, behind the seal, and
- * where nothing is. Context: sem.
+ * The largest folio that fits at @index: not before @from, before @end, behind
+ * the seal, and where nothing is. Context: sem.
  */
-static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
-			     unsigned int max_order)
+static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index,
+			     pgoff_t from, pgoff_t end, unsigned int max_order)
 {
 	static const unsigned int orders[] = { KVPOOL_HUGE_ORDER,
 					       KVPOOL_BLOCK_ORDER };
@@ -55,7 +55,7 @@ static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
 		unsigned long first = ALIGN_DOWN(index, nr);
 
 		if (orders[i] > max_order || first < buf->nr_sealed ||
-		    first + nr > end)
+		    first < from || first + nr > end)
 			continue;
 		if (!xa_find(&buf->folios, &first, first + nr - 1, XA_PRESENT))
 			return orders[i];
@@ -68,15 +68,15 @@ static unsigned int order_at(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
  * before @end; not in the buffer yet. Context: the buffer's sem is not held, or nobody knows the
  * buffer. Return: 0, -ENOSPC, -EDQUOT, -ENOMEM.
  */
-int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t end,
-			  struct kvpool_folio **out_f)
+int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t from,
+			  pgoff_t end, struct kvpool_folio **out_f)
 {
 	unsigned int order = buf->max_order;
 	int rc;
 
 	for (;;) {
 		down_read(&buf->sem);
-		order = order_at(buf, index, end, order);
+		order = order_at(buf, index, from, end, order);
 		up_read(&buf->sem);
 		rc = kvpool_folio_create(buf->pool, buf->owner,
 					 ALIGN_DOWN(index, 1UL << order), order,
@@ -131,7 +131,7 @@ static int fill_all(struct kvpool_handle *handle, pgoff_t first, pgoff_t end,
 {
 	struct kvpool_buf *buf = handle->buf;
 	struct kvpool_folio *f;
-	pgoff_t at = first;
+	pgoff_t at = first, from = 0;
 	int rc;
 
 	for (;;) {
@@ -144,12 +144,13 @@ static int fill_all(struct kvpool_handle *handle, pgoff_t first, pgoff_t end,
 			return rc;
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		rc = kvpool_buf_make_folio(buf, at, buf->bytes >> PAGE_SHIFT,
-					   &f);
+		rc = kvpool_buf_make_folio(buf, at, from,
+					   buf->bytes >> PAGE_SHIFT, &f);
 		if (rc)
 			return rc;
 		list_add_tail(&f->list, fresh);
-		at = kvpool_folio_end(f);
+		/* What is fresh is not in the buffer yet: nothing goes over it. */
+		at = from = kvpool_folio_end(f);
 		cond_resched();
 	}
 }

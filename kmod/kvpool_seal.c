@@ -143,7 +143,7 @@ static int clone_page(struct kvpool_buf *to, pgoff_t at, pgoff_t end,
 	int rc;
 
 	if (!f) {
-		rc = kvpool_buf_make_folio(to, at, end, &f);
+		rc = kvpool_buf_make_folio(to, at, 0, end, &f);
 		if (rc)
 			return rc;
 		rc = xa_err(xa_store_range(&to->folios, f->index,
