@@ -150,7 +150,8 @@ static int fill_all(struct kvpool_handle *handle, pgoff_t first, pgoff_t end,
 			return rc;
 		list_add_tail(&f->list, fresh);
 		/* What is fresh is not in the buffer yet: nothing goes over it. */
-		at = from = kvpool_folio_end(f);
+		at = kvpool_folio_end(f);
+		from = at;
 		cond_resched();
 	}
 }
