@@ -16,7 +16,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("TARN_BUILD_DIR", os.path.join(ROOT, "build"))
 MODULE = os.path.join(ROOT, "build", "kvpool.ko")
-TIMEOUT_S = 1500
+TIMEOUT_S = 2600
 
 
 class Tap:
