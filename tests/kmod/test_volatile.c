@@ -335,11 +335,14 @@ TEST_F(volatile, mem_available_counts_it)
 		buf_volatile_ok(bufs[i]);
 	EXPECT_EQ(NR * BUF_BYTES, stat_of(self->pool).out_volatile);
 	after = file_number("/proc/meminfo", "MemAvailable:");
-	/* In KiB; the rest of the system may move by some MiB. */
+	/*
+	 * In KiB. The rest of the system moves by some MiB, and pages just freed
+	 * lie in lists of the processors for a while, where nobody counts them.
+	 */
 	EXPECT_GE(after - before, NR * BUF_BYTES / 1024 / 2);
 	purge_all(self->pool);
 	purged = file_number("/proc/meminfo", "MemAvailable:");
-	EXPECT_GE(purged, after - 16 * 1024);
+	EXPECT_GE(purged - before, NR * BUF_BYTES / 1024 / 2);
 }
 
 TEST_F(volatile, an_event_tells_the_owner)
