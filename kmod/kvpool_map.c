@@ -80,7 +80,8 @@ static vm_fault_t find_page(struct kvpool_handle *handle, struct vm_fault *vmf,
 	}
 	*out_is_straddling = is_straddling;
 	vmf->page = folio_page(folio, vmf->pgoff - index);
-	if (PageHWPoison(vmf->page) || folio_test_has_hwpoisoned(folio)) {
+	if (PageHWPoison(vmf->page) ||
+	    (folio_test_large(folio) && folio_test_has_hwpoisoned(folio))) {
 		folio_unlock(folio);
 		folio_put(folio);
 		vmf->page = NULL;
