@@ -18,7 +18,7 @@
  * Order of locks, outermost first:
  *	mmap_lock of a process
  *	  kvpool_pools_mutex
- *	    kvpool_buf.sem (of one buffer at a time)
+ *	    kvpool_buf.sem (of one buffer, and inside it of a clone nobody knows)
  *	      folio lock; the mapping's i_mmap_rwsem; page table locks
  *	      kvpool_pool.key_lock
  *	        kvpool_pool.lru_lock, drain_lock, event_lock

@@ -75,7 +75,8 @@ int kvpool_buf_make_folio(struct kvpool_buf *buf, pgoff_t index, pgoff_t from,
 	int rc;
 
 	for (;;) {
-		down_read(&buf->sem);
+		/* Nested: a clone is filled with the sem of its source held. */
+		down_read_nested(&buf->sem, SINGLE_DEPTH_NESTING);
 		order = order_at(buf, index, from, end, order);
 		up_read(&buf->sem);
 		rc = kvpool_folio_create(buf->pool, buf->owner,
@@ -351,6 +352,9 @@ static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
 	struct kvpool_folio *piece, *next;
 	pgoff_t at;
 
+	/* Kernels built to be small have trees too flat for that. */
+	if (f->order > 2 * XA_CHUNK_SHIFT)
+		return false;
 	if (!has_all_pieces(f, first, end, pieces) ||
 	    folio_ref_count(f->folio) != 1 ||
 	    kvpool_folio_nr_bufs(buf->pool, f) != 1 ||
