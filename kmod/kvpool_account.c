@@ -53,6 +53,14 @@ struct kvpool_account *kvpool_account_get(struct kvpool_pool *pool, kuid_t uid)
 	return account;
 }
 
+/* One more of what the pool counts. */
+void kvpool_count(struct kvpool_pool *pool, u64 *counter)
+{
+	spin_lock(&pool->acct_lock);
+	++*counter;
+	spin_unlock(&pool->acct_lock);
+}
+
 void kvpool_accounts_free(struct kvpool_pool *pool)
 {
 	struct kvpool_account *account;
@@ -85,7 +93,15 @@ static bool fits(u64 held, u64 bytes, u64 limit)
 	return held <= limit && bytes <= limit - held;
 }
 
-static bool note_pressure(struct kvpool_pool *pool)
+/* Whether the uid's quota has room. Context: acct_lock. */
+bool kvpool_account_fits(const struct kvpool_pool *pool,
+			 const struct kvpool_account *account, u64 bytes)
+{
+	return fits(account->private, bytes, quota_of(pool, account));
+}
+
+/* After charged has changed. Return: it has come near the limit just now. */
+bool kvpool_note_pressure(struct kvpool_pool *pool)
 {
 	const bool is_pressed = pool->charged > pool->limit - pool->limit / 8;
 	const bool is_new = is_pressed && !pool->is_pressed;
@@ -109,8 +125,7 @@ int kvpool_charge(struct kvpool_pool *pool, struct kvpool_account *account,
 	spin_lock(&pool->acct_lock);
 	if (!fits(pool->charged, bytes, pool->limit)) {
 		rc = -ENOSPC;
-	} else if (account &&
-		   !fits(account->private, bytes, quota_of(pool, account))) {
+	} else if (account && !kvpool_account_fits(pool, account, bytes)) {
 		rc = -EDQUOT;
 	} else {
 		pool->charged += bytes;
@@ -118,7 +133,7 @@ int kvpool_charge(struct kvpool_pool *pool, struct kvpool_account *account,
 			account->private += bytes;
 		else
 			pool->reserve += bytes;
-		is_new = note_pressure(pool);
+		is_new = kvpool_note_pressure(pool);
 	}
 	charged = pool->charged;
 	spin_unlock(&pool->acct_lock);
@@ -137,7 +152,7 @@ void kvpool_uncharge(struct kvpool_pool *pool, struct kvpool_account *account,
 		account->private -= bytes;
 	else
 		pool->reserve -= bytes;
-	note_pressure(pool);
+	kvpool_note_pressure(pool);
 	spin_unlock(&pool->acct_lock);
 }
 

@@ -276,6 +276,39 @@ void kvpool_buf_block(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	unmap(buf, first, end);
 }
 
+/* Put a folio in, at its index. Context: sem, written, or nobody knows the buffer. */
+int kvpool_buf_store(struct kvpool_buf *buf, struct kvpool_folio *f)
+{
+	return xa_err(xa_store_range(&buf->folios, f->index,
+				     kvpool_folio_end(f) - 1, f,
+				     KVPOOL_RECORD_GFP));
+}
+
+/* Moves both ends outwards to those of the folios that lie across. Context: sem. */
+void kvpool_buf_widen(struct kvpool_buf *buf, pgoff_t *first, pgoff_t *end)
+{
+	struct kvpool_folio *f;
+
+	f = xa_load(&buf->folios, *first);
+	if (f)
+		*first = min(*first, f->index);
+	f = xa_load(&buf->folios, *end - 1);
+	if (f)
+		*end = max(*end, kvpool_folio_end(f));
+}
+
+/* Whether a folio in [first, end) has failed. Context: sem. */
+bool kvpool_buf_is_poisoned(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
+{
+	struct kvpool_folio *f;
+	unsigned long index;
+
+	xa_for_each_range(&buf->folios, index, f, first, end - 1)
+		if (kvpool_folio_is_poisoned(f))
+			return true;
+	return false;
+}
+
 /* After nr_votes has changed. Context: sem, written. */
 void kvpool_buf_update_votes(struct kvpool_buf *buf)
 {

@@ -101,14 +101,11 @@ static struct folio *reserve_take(struct kvpool_pool *pool,
 {
 	const u64 bytes = (u64)PAGE_SIZE << KVPOOL_HUGE_ORDER;
 	struct folio *folio = NULL;
-	u64 quota;
 	int nid;
 
 	spin_lock(&pool->acct_lock);
 	nid = reserve_node(pool);
-	quota = account->has_quota ? account->quota : pool->quota;
-	if (nid != NUMA_NO_NODE && account->private <= quota &&
-	    bytes <= quota - account->private) {
+	if (nid != NUMA_NO_NODE && kvpool_account_fits(pool, account, bytes)) {
 		folio = list_first_entry(&pool->node[nid].reserve, struct folio,
 					 lru);
 		list_del(&folio->lru);
@@ -365,7 +362,7 @@ static void folio_uncharge(struct kvpool_pool *pool, struct kvpool_folio *f,
 	}
 	if (is_withdrawn)
 		pool->poisoned += bytes;
-	pool->is_pressed = pool->charged > pool->limit - pool->limit / 8;
+	kvpool_note_pressure(pool);
 	spin_unlock(&pool->acct_lock);
 }
 
@@ -463,8 +460,8 @@ static void folio_retire(struct kvpool_pool *pool, struct kvpool_folio *f)
 		folio_drain(pool, f);
 }
 
-/* Return: whether @f was the last buffer's. */
-static bool folio_unshare(struct kvpool_pool *pool, struct kvpool_folio *f)
+/* One buffer fewer holds it. Return: whether it was the last one. */
+bool kvpool_folio_unshare(struct kvpool_pool *pool, struct kvpool_folio *f)
 {
 	const u64 bytes = kvpool_folio_bytes(f);
 	bool is_last;
@@ -488,15 +485,8 @@ static bool folio_unshare(struct kvpool_pool *pool, struct kvpool_folio *f)
  */
 void kvpool_folio_destroy(struct kvpool_pool *pool, struct kvpool_folio *f)
 {
-	if (folio_unshare(pool, f))
+	if (kvpool_folio_unshare(pool, f))
 		folio_retire(pool, f);
-}
-
-/* Take a folio, known to be in @buf, out of it. Context: sem, written. */
-void kvpool_folio_drop(struct kvpool_buf *buf, struct kvpool_folio *f)
-{
-	xa_erase(&buf->folios, f->index);
-	kvpool_folio_destroy(buf->pool, f);
 }
 
 int __init kvpool_folio_init(void)

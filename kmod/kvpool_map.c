@@ -147,11 +147,8 @@ static vm_fault_t kvpool_fault(struct vm_fault *vmf)
 	if (ret == VM_FAULT_LOCKED && is_straddling &&
 	    vmf->vma->vm_flags & VM_WRITE)
 		ret = forbid_pmd(vmf);
-	if (is_filled) {
-		spin_lock(&buf->pool->acct_lock);
-		buf->pool->faults++;
-		spin_unlock(&buf->pool->acct_lock);
-	}
+	if (is_filled)
+		kvpool_count(buf->pool, &buf->pool->faults);
 	if (start)
 		trace_kvpool_fault(buf, vmf->pgoff,
 				   vmf->flags & FAULT_FLAG_WRITE, is_filled,

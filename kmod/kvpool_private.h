@@ -272,6 +272,10 @@ extern unsigned long kvpool_max_reserve;
 
 struct kvpool_account *kvpool_account_get(struct kvpool_pool *pool, kuid_t uid);
 void kvpool_accounts_free(struct kvpool_pool *pool);
+void kvpool_count(struct kvpool_pool *pool, u64 *counter);
+bool kvpool_account_fits(const struct kvpool_pool *pool,
+			 const struct kvpool_account *account, u64 bytes);
+bool kvpool_note_pressure(struct kvpool_pool *pool);
 int kvpool_charge(struct kvpool_pool *pool, struct kvpool_account *account,
 		  u64 bytes);
 void kvpool_uncharge(struct kvpool_pool *pool, struct kvpool_account *account,
@@ -289,7 +293,7 @@ int kvpool_folio_create(struct kvpool_pool *pool,
 			unsigned int order, struct kvpool_folio **out_f);
 void kvpool_folio_destroy(struct kvpool_pool *pool, struct kvpool_folio *f);
 void kvpool_folio_share(struct kvpool_pool *pool, struct kvpool_folio *f);
-void kvpool_folio_drop(struct kvpool_buf *buf, struct kvpool_folio *f);
+bool kvpool_folio_unshare(struct kvpool_pool *pool, struct kvpool_folio *f);
 unsigned int kvpool_folio_nr_bufs(struct kvpool_pool *pool,
 				  struct kvpool_folio *f);
 void kvpool_folio_free_frozen(struct kvpool_pool *pool, struct kvpool_folio *f);
@@ -335,6 +339,9 @@ int kvpool_buf_find(struct kvpool_pool *pool, u64 id,
 		    struct kvpool_buf **out_buf);
 struct kvpool_buf *kvpool_buf_find_next(struct kvpool_pool *pool, u64 id);
 void kvpool_buf_block(struct kvpool_buf *buf, pgoff_t first, pgoff_t end);
+int kvpool_buf_store(struct kvpool_buf *buf, struct kvpool_folio *f);
+void kvpool_buf_widen(struct kvpool_buf *buf, pgoff_t *first, pgoff_t *end);
+bool kvpool_buf_is_poisoned(struct kvpool_buf *buf, pgoff_t first, pgoff_t end);
 void kvpool_buf_update_votes(struct kvpool_buf *buf);
 void kvpool_buf_read_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out);
 int __init kvpool_buf_init(void);

@@ -309,9 +309,7 @@ int kvpool_ioctl_publish(struct file *file, union kvpool_argument *arg,
 	trace_kvpool_publish(buf, args->nr_marks, rc);
 	if (rc)
 		return rc;
-	spin_lock(&buf->pool->acct_lock);
-	buf->pool->publishes++;
-	spin_unlock(&buf->pool->acct_lock);
+	kvpool_count(buf->pool, &buf->pool->publishes);
 	return 0;
 }
 

@@ -112,9 +112,7 @@ static int insert_all(struct kvpool_handle *handle, struct list_head *fresh,
 			return -EAGAIN;
 	}
 	list_for_each_entry(f, fresh, list) {
-		rc = xa_err(xa_store_range(&buf->folios, f->index,
-					   kvpool_folio_end(f) - 1, f,
-					   KVPOOL_RECORD_GFP));
+		rc = kvpool_buf_store(buf, f);
 		if (rc)
 			goto err_erase;
 	}
@@ -173,9 +171,7 @@ static void note_limit(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 {
 	struct kvpool_pool *pool = buf->pool;
 
-	spin_lock(&pool->acct_lock);
-	pool->limit_hits++;
-	spin_unlock(&pool->acct_lock);
+	kvpool_count(pool, &pool->limit_hits);
 	trace_kvpool_limit(buf, (u64)(end - done) << PAGE_SHIFT, rc);
 	kvpool_event_send(pool, KVPOOL_EVENT_LIMIT, buf->id,
 			  (u64)(end - first) << PAGE_SHIFT, buf->owner->uid);
@@ -239,20 +235,6 @@ static int read_range(struct kvpool_handle *handle,
 	return READ_ONCE(handle->is_revoked) ? -ESTALE : 0;
 }
 
-static int check_poison(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
-{
-	struct kvpool_folio *f;
-	unsigned long index;
-	int rc = 0;
-
-	down_read(&buf->sem);
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-		if (kvpool_folio_is_poisoned(f))
-			rc = -EHWPOISON;
-	up_read(&buf->sem);
-	return rc;
-}
-
 int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,
 			struct kvpool_new_fd *out_fd)
 {
@@ -268,7 +250,9 @@ int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,
 	rc = read_range(handle, args, &first, &end);
 	if (rc)
 		return rc;
-	rc = check_poison(buf, first, end);
+	down_read(&buf->sem);
+	rc = kvpool_buf_is_poisoned(buf, first, end) ? -EHWPOISON : 0;
+	up_read(&buf->sem);
 	if (rc)
 		return rc;
 	/*
@@ -282,9 +266,7 @@ int kvpool_ioctl_commit(struct file *file, union kvpool_argument *arg,
 	if (rc)
 		return rc;
 	args->out_done = (u64)(done - first) << PAGE_SHIFT;
-	spin_lock(&buf->pool->acct_lock);
-	buf->pool->commits++;
-	spin_unlock(&buf->pool->acct_lock);
+	kvpool_count(buf->pool, &buf->pool->commits);
 	return 0;
 }
 
@@ -391,12 +373,7 @@ static u64 take_range(struct kvpool_buf *buf, pgoff_t first, pgoff_t end,
 	unsigned long index;
 	u64 done = 0;
 
-	f = xa_load(&buf->folios, first);
-	if (f)
-		from = min(from, f->index);
-	f = xa_load(&buf->folios, end - 1);
-	if (f)
-		to = max(to, kvpool_folio_end(f));
+	kvpool_buf_widen(buf, &from, &to);
 	kvpool_buf_block(buf, from, to);
 	xa_for_each_range(&buf->folios, index, f, first, end - 1) {
 		const pgoff_t f_first = max(first, f->index);
@@ -446,8 +423,6 @@ int kvpool_ioctl_release(struct file *file, union kvpool_argument *arg,
 	if (rc)
 		return rc;
 	trace_kvpool_release(buf, args->offset, args->len, args->out_done);
-	spin_lock(&buf->pool->acct_lock);
-	buf->pool->releases++;
-	spin_unlock(&buf->pool->acct_lock);
+	kvpool_count(buf->pool, &buf->pool->releases);
 	return 0;
 }

@@ -120,13 +120,7 @@ static u64 take_all(struct kvpool_buf *buf)
 			kvpool_folio_destroy(pool, f);
 			continue;
 		}
-		spin_lock(&pool->acct_lock);
-		pool->resident -= bytes;
-		if (f->order == KVPOOL_HUGE_ORDER)
-			pool->huge -= bytes;
-		if (f->publisher)
-			pool->shared -= bytes;
-		spin_unlock(&pool->acct_lock);
+		kvpool_folio_unshare(pool, f);
 		kvpool_folio_free_frozen(pool, f);
 		freed += bytes;
 	}

@@ -28,17 +28,6 @@ static bool is_held(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 	return false;
 }
 
-static bool is_poisoned(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
-{
-	struct kvpool_folio *f;
-	unsigned long index;
-
-	xa_for_each_range(&buf->folios, index, f, first, end - 1)
-		if (kvpool_folio_is_poisoned(f))
-			return true;
-	return false;
-}
-
 /*
  * References come and go for a moment (a walk of page tables without locks, a
  * fault that waits for the folio): what is still there after 10 ms is a holder.
@@ -53,19 +42,6 @@ static int wait_unheld(struct kvpool_buf *buf, pgoff_t first, pgoff_t end)
 		usleep_range(400, 600);
 	}
 	return -EBUSY;
-}
-
-/* Bytes of the folio that holds @page, mapped through other pages as well. */
-static void widen(struct kvpool_buf *buf, pgoff_t *first, pgoff_t *end)
-{
-	struct kvpool_folio *f;
-
-	f = xa_load(&buf->folios, *first);
-	if (f)
-		*first = min(*first, f->index);
-	f = xa_load(&buf->folios, *end - 1);
-	if (f)
-		*end = max(*end, kvpool_folio_end(f));
 }
 
 static void zero_tail(struct kvpool_buf *buf, u64 n)
@@ -88,8 +64,8 @@ static int seal(struct kvpool_buf *buf, u64 n)
 	lockdep_assert_held_write(&buf->sem);
 	if (nr == before)
 		return 0;
-	widen(buf, &first, &end);
-	if (is_poisoned(buf, before, nr))
+	kvpool_buf_widen(buf, &first, &end);
+	if (kvpool_buf_is_poisoned(buf, before, nr))
 		return -EHWPOISON;
 	buf->nr_sealed = nr;
 	kvpool_buf_block(buf, first, end);
@@ -127,9 +103,7 @@ int kvpool_ioctl_seal(struct file *file, union kvpool_argument *arg,
 	trace_kvpool_seal(buf, args->n, rc, ktime_get_ns() - start);
 	if (rc)
 		return rc;
-	spin_lock(&buf->pool->acct_lock);
-	buf->pool->seals++;
-	spin_unlock(&buf->pool->acct_lock);
+	kvpool_count(buf->pool, &buf->pool->seals);
 	return 0;
 }
 
@@ -146,9 +120,7 @@ static int clone_page(struct kvpool_buf *to, pgoff_t at, pgoff_t end,
 		rc = kvpool_buf_make_folio(to, at, 0, end, &f);
 		if (rc)
 			return rc;
-		rc = xa_err(xa_store_range(&to->folios, f->index,
-					   kvpool_folio_end(f) - 1, f,
-					   KVPOOL_RECORD_GFP));
+		rc = kvpool_buf_store(to, f);
 		if (rc) {
 			kvpool_folio_destroy(to->pool, f);
 			return rc;
@@ -176,11 +148,8 @@ static int copy_pages(struct kvpool_buf *to, struct kvpool_folio *f,
 
 static int share_folio(struct kvpool_buf *to, struct kvpool_folio *f)
 {
-	int rc;
+	int rc = kvpool_buf_store(to, f);
 
-	rc = xa_err(xa_store_range(&to->folios, f->index,
-				   kvpool_folio_end(f) - 1, f,
-				   KVPOOL_RECORD_GFP));
 	if (!rc)
 		kvpool_folio_share(to->pool, f);
 	return rc;
@@ -303,8 +272,6 @@ int kvpool_ioctl_clone(struct file *file, union kvpool_argument *arg,
 	if (rc)
 		return rc;
 	args->out_fd = out_fd->fd;
-	spin_lock(&pool->acct_lock);
-	pool->clones++;
-	spin_unlock(&pool->acct_lock);
+	kvpool_count(pool, &pool->clones);
 	return 0;
 }
