@@ -247,7 +247,6 @@ static int print_tables(const json_t *all)
 	struct cli_table bottom = { .columns = bufs, .nr_columns = 11 };
 	const json_t *pool, *buf;
 	size_t i, j;
-	int rc;
 
 	json_array_foreach((json_t *)all, i, pool)
 	{
@@ -257,14 +256,7 @@ static int print_tables(const json_t *all)
 		json_array_foreach((json_t *)list, j, buf)
 			add_buf_row(&bottom, pool, buf);
 	}
-	rc = cli_table_print(&top, stdout);
-	if (rc == 0 && bottom.nr_cells) {
-		putchar('\n');
-		rc = cli_table_print(&bottom, stdout);
-	}
-	cli_table_deinit(&top);
-	cli_table_deinit(&bottom);
-	return rc == 0 ? CLI_OK : CLI_FAILURE;
+	return cli_table_print_pair(&top, &bottom) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
 int cli_pool(const struct cli_options *options)

@@ -170,7 +170,6 @@ static int print_tables(const json_t *all)
 	struct cli_table bottom = { .columns = requests, .nr_columns = 9 };
 	const json_t *stats, *request;
 	size_t i, j;
-	int rc;
 
 	json_array_foreach((json_t *)all, i, stats)
 	{
@@ -182,14 +181,7 @@ static int print_tables(const json_t *all)
 				add_request(&bottom, stats, request);
 		}
 	}
-	rc = cli_table_print(&top, stdout);
-	if (rc == 0 && bottom.nr_cells) {
-		putchar('\n');
-		rc = cli_table_print(&bottom, stdout);
-	}
-	cli_table_deinit(&top);
-	cli_table_deinit(&bottom);
-	return rc == 0 ? CLI_OK : CLI_FAILURE;
+	return cli_table_print_pair(&top, &bottom) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
 int cli_ps(const struct cli_options *options)

@@ -134,3 +134,16 @@ void cli_table_deinit(struct cli_table *table)
 	table->cells = NULL;
 	table->nr_cells = 0;
 }
+
+int cli_table_print_pair(struct cli_table *top, struct cli_table *bottom)
+{
+	int rc = cli_table_print(top, stdout);
+
+	if (rc == 0 && bottom->nr_cells) {
+		putchar('\n');
+		rc = cli_table_print(bottom, stdout);
+	}
+	cli_table_deinit(top);
+	cli_table_deinit(bottom);
+	return rc;
+}

@@ -31,5 +31,10 @@ void cli_table_add_user(struct cli_table *table, long long uid);
 /* Return: 0, -ENOMEM, or what cli_print() says. */
 int cli_table_print(const struct cli_table *table, FILE *out);
 void cli_table_deinit(struct cli_table *table);
+/*
+ * Two tables to standard output, a blank line between them; the second only where it has rows.
+ * Both are deinitialised. Return: as cli_table_print().
+ */
+int cli_table_print_pair(struct cli_table *top, struct cli_table *bottom);
 
 #endif /* TARN_DAEMON_CLI_TABLE_H */
