@@ -8,11 +8,14 @@
 #include "tests/kmod/kit.h"
 #include "tests/kmod/pin/kvpool_pin.h"
 
+#include <sched.h>
+
 enum { BUF_BYTES = 2 * MIB };
 
 FIXTURE(pin)
 {
 	int dev, pool, buf, pin;
+	uint64_t id;
 	uint8_t *at;
 };
 
@@ -50,7 +53,8 @@ FIXTURE_SETUP(pin)
 	self->pin = open(KVPOOL_PIN_DEVICE, O_RDWR | O_CLOEXEC);
 	ASSERT_LE(0, self->pin);
 	self->pool = pool_new(self->dev, POOL_BYTES);
-	buf_create_ok(self->pool, BUF_BYTES, variant->flags, &self->buf, NULL);
+	buf_create_ok(self->pool, BUF_BYTES, variant->flags, &self->buf,
+		      &self->id);
 	self->at = buf_map(self->buf, BUF_BYTES, RW);
 	buf_commit_ok(self->buf, 0, BUF_BYTES);
 	memset(self->at, 0x12, BUF_BYTES);
@@ -182,6 +186,89 @@ TEST_F(pin, a_purge_leaves_it)
 	buf_volatile_ok(self->buf);
 	ASSERT_EQ(0, _pool_trim(self->pool, KVPOOL_UNLIMITED, &bytes));
 	EXPECT_EQ(BUF_BYTES, bytes);
+}
+
+/* ---- a fault that is overtaken ------------------------------------------- */
+
+static void run_on_cpu(int cpu)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	ASSERT_EQ(0, sched_setaffinity(0, sizeof(cpus), &cpus));
+}
+
+/* A child that takes a processor wholly until it is killed. */
+static pid_t child_busy(int cpu)
+{
+	const struct sched_param param = { .sched_priority = 10 };
+	struct turns turns = turns_new();
+	pid_t pid = child_start();
+
+	if (pid == 0) {
+		run_on_cpu(cpu);
+		ASSERT_EQ(0, sched_setscheduler(0, SCHED_FIFO, &param))
+		TH_LOG("%s", strerror(errno));
+		tell_parent(&turns);
+		for (;;)
+			;
+	}
+	await_child(&turns);
+	return pid;
+}
+
+/* Whether it sleeps where no signal reaches it. */
+static bool is_waiting(pid_t pid)
+{
+	char path[64], text[256] = "", *at;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	in = fopen(path, "re");
+	if (in) {
+		if (!fgets(text, sizeof(text), in))
+			text[0] = 0;
+		fclose(in);
+	}
+	at = strrchr(text, ')');
+	return at && at[1] == ' ' && at[2] == 'D';
+}
+
+/*
+ * A fault waits for the folio's lock. The lock is let go, but the task cannot
+ * run, because another has its processor; meanwhile its description is revoked.
+ * What the fault was allowed before must not be mapped after.
+ */
+TEST_F(pin, a_fault_overtaken_by_a_revocation_maps_nothing)
+{
+	uint8_t *at;
+	pid_t pid, busy;
+	int fd;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		SKIP(return, "one processor");
+	run_on_cpu(0);
+	buf_open_ok(self->pool, self->id, KVPOOL_READ, &fd);
+	at = buf_map(fd, BUF_BYTES, PROT_READ);
+	ASSERT_EQ(0, _pin_take(self->pin, self->at, 1));
+	ASSERT_EQ(0, kit_call(self->pin, KVPOOL_PIN_LOCK, NULL));
+	pid = child_start();
+	if (pid == 0) {
+		/* The lock must end with the parent, if it comes to that. */
+		close(self->pin);
+		run_on_cpu(1);
+		touch_err(SIGBUS, at);
+		touch_err(SIGBUS, at);
+		child_end();
+	}
+	while (!is_waiting(pid))
+		sleep_ms(1);
+	busy = child_busy(1);
+	ASSERT_EQ(0, kit_call(self->pin, KVPOOL_PIN_UNLOCK, NULL));
+	buf_revoke_ok(self->buf, NULL);
+	child_kill(busy);
+	child_ok(pid);
 }
 
 TEST_HARNESS_MAIN

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A test module: pins pages of the caller's memory for long, as a driver does
- * that lets a device write there, and writes through the pin. /dev/kvpool_pin,
- * for root; one pin per open file, which ends with it.
+ * that lets a device write there, writes through the pin, and holds the lock of
+ * its first folio. /dev/kvpool_pin, for root; one pin per open file, which ends
+ * with it.
  */
 #include <linux/highmem.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/pagemap.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -17,12 +19,21 @@ struct pin {
 	struct mutex mutex; /* orders pinning and letting go */
 	struct page **pages; /* mutex; NULL: nothing is pinned */
 	int nr_pages; /* mutex */
+	bool is_locked; /* mutex; the first page's folio, by us */
 };
+
+static void pin_unlock(struct pin *pin)
+{
+	if (pin->is_locked)
+		folio_unlock(page_folio(pin->pages[0]));
+	pin->is_locked = false;
+}
 
 static void pin_drop(struct pin *pin)
 {
 	if (!pin->pages)
 		return;
+	pin_unlock(pin);
 	unpin_user_pages(pin->pages, pin->nr_pages);
 	kvfree(pin->pages);
 	pin->pages = NULL;
@@ -65,6 +76,17 @@ static int pin_fill(struct pin *pin, u8 byte)
 	return 0;
 }
 
+static int pin_lock(struct pin *pin)
+{
+	if (!pin->pages)
+		return -ENOENT;
+	if (pin->is_locked)
+		return -EBUSY;
+	folio_lock(page_folio(pin->pages[0]));
+	pin->is_locked = true;
+	return 0;
+}
+
 static long pin_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct pin *pin = file->private_data;
@@ -81,6 +103,11 @@ static long pin_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		rc = pin_fill(pin, arg);
 	} else if (cmd == KVPOOL_PIN_DROP) {
 		pin_drop(pin);
+		rc = 0;
+	} else if (cmd == KVPOOL_PIN_LOCK) {
+		rc = pin_lock(pin);
+	} else if (cmd == KVPOOL_PIN_UNLOCK) {
+		pin_unlock(pin);
 		rc = 0;
 	}
 	mutex_unlock(&pin->mutex);

@@ -23,5 +23,11 @@ struct kvpool_pin_range {
 /* Writes a byte, the argument itself, all over the pinned pages. */
 #define KVPOOL_PIN_FILL _IO(0xBD, 1)
 #define KVPOOL_PIN_DROP _IO(0xBD, 2)
+/*
+ * Locks the folio of the first pinned page, until KVPOOL_PIN_UNLOCK: a fault
+ * that wants to map it waits meanwhile, as it does for a page being migrated.
+ */
+#define KVPOOL_PIN_LOCK _IO(0xBD, 3)
+#define KVPOOL_PIN_UNLOCK _IO(0xBD, 4)
 
 #endif /* TARN_TESTS_KMOD_KVPOOL_PIN_H */
