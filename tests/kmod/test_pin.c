@@ -175,7 +175,7 @@ TEST_F(pin, a_purge_leaves_it)
 	uint32_t survived;
 	uint64_t bytes;
 
-	ASSERT_EQ(0, _pin_take(self->pin, self->at, 1));
+	ASSERT_EQ(0, _pin_take(self->pin, self->at + BUF_BYTES - PAGE, 1));
 	buf_volatile_ok(self->buf);
 	ASSERT_EQ(0, _pool_trim(self->pool, KVPOOL_UNLIMITED, &bytes));
 	EXPECT_EQ(0, bytes);
