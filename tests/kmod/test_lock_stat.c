@@ -78,7 +78,7 @@ static void *fault_in(void *arg)
 	return NULL;
 }
 
-TEST(lock_stat_two_tasks_in_two_pools_wait_for_no_lock)
+TEST_TIMEOUT(lock_stat_two_tasks_in_two_pools_wait_for_no_lock, 120)
 {
 	int dev = dev_open();
 	pthread_t threads[NR_TASKS];
