@@ -140,4 +140,125 @@ enum {
 	GPU_ATTN_PREFILL_SMEM_BYTES = 226 * 1024,
 };
 
+/* ---- linear layers ----------------------------------------------------- */
+
+enum {
+	GPU_LINEAR_CHUNKS = 2, /* of a span */
+	GPU_LINEAR_MAX_SPANS = 2, /* CTAs of a cluster: with 4 and 8 they start later */
+	GPU_LINEAR_MAX_STAGES = 12,
+	GPU_LINEAR_CHUNK_UNIT = 256, /* chunks and spans of K are multiples of this */
+};
+
+/*
+ * How K is cut, for the numerics contract's rule 8: a function of the matrix
+ * alone, the same for every M and every kernel. K is one or two spans, a span up
+ * to two chunks (of bf16 weights: one). Each chunk has its own accumulator;
+ * sum of a span = chunk 0 + chunk 1 + ..., output = span 0 + span 1 + ..., each
+ * from the left.
+ */
+struct gpu_linear_cut {
+	uint32_t span_k;
+	uint32_t chunk_k;
+};
+
+static inline uint32_t gpu_linear_part(uint32_t nr_cols, uint32_t nr)
+{
+	return ((nr_cols + nr - 1) / nr + GPU_LINEAR_CHUNK_UNIT - 1) / GPU_LINEAR_CHUNK_UNIT *
+	       GPU_LINEAR_CHUNK_UNIT;
+}
+
+/* Spans are as many as give each of some 130 multiprocessors two groups of 16 rows. */
+static inline struct gpu_linear_cut gpu_linear_cut_get(uint32_t nr_rows, uint32_t nr_cols,
+						       uint32_t is_bf16)
+{
+	uint32_t nr_groups = (nr_rows + 15) / 16;
+	struct gpu_linear_cut cut;
+	uint32_t nr = 1;
+
+	while (nr < GPU_LINEAR_MAX_SPANS && nr_groups * nr <= 264 && nr_cols / nr >= 1024)
+		nr *= 2;
+	cut.span_k = gpu_linear_part(nr_cols, nr);
+	cut.chunk_k = is_bf16 ? cut.span_k : gpu_linear_part(cut.span_k, GPU_LINEAR_CHUNKS);
+	return cut;
+}
+
+/* Of one kernel instance; the host picks by M, which changes no bit. */
+struct gpu_linear_shape {
+	uint32_t tokens; /* of a tile: 8, 16, 32, 64 */
+	uint32_t streams; /* runs of k that are computed side by side: 1 or GPU_LINEAR_CHUNKS */
+	uint32_t tile_bytes; /* of the weights, see linear_pack.h */
+	uint32_t has_min; /* Q4_1, Q4_K */
+};
+
+/* Groups of 16 weight rows that a CTA has warps for. */
+static inline uint32_t gpu_linear_max_groups(uint32_t streams)
+{
+	return streams == 1 ? 8 : 7;
+}
+
+static inline uint32_t gpu_linear_threads(const struct gpu_linear_shape *shape)
+{
+	uint32_t nr_groups = gpu_linear_max_groups(shape->streams);
+
+	return (nr_groups * shape->streams + 1) * 32;
+}
+
+/*
+ * linear_<type>_<m|w><tokens>: out[m][n] = sum over k of x[m][k] w[n][k].
+ * Block gpu_linear_threads(); cluster (nr_spans, 1, 1), nr_spans = ceil(nr_cols / span_k); grid
+ * (nr_spans * clusters, ceil(nr_tokens / tokens)); dynamic shared memory
+ * gpu_linear_smem_bytes(). With more than one span a cluster must not get more than cta_groups
+ * groups, that is clusters >= ceil(groups / cta_groups); else any number of clusters will do.
+ */
+struct gpu_linear_params {
+	/*
+	 * x: bf16 [nr_tokens][nr_cols] as [64 of nr_cols][token][nr_cols / 64], innermost
+	 * first; box {64, tokens, 2}, 128-byte swizzle, zeros outside
+	 */
+	struct gpu_attn_tensor_map x_map;
+	const float *x_sums; /* linear_sums' output for this tile of tokens; types with a minimum */
+	const void *weights; /* as linear_pack.h has it */
+	void *out; /* bf16 or float [nr_tokens][out_stride] */
+	uint32_t nr_rows; /* N, a multiple of 8 */
+	uint32_t nr_cols; /* K, a multiple of 64 (K-quants: 256) */
+	uint32_t nr_tokens; /* M */
+	struct gpu_linear_cut cut;
+	uint32_t cta_groups; /* at a time; at most gpu_linear_max_groups() */
+	uint32_t nr_stages; /* of the ring; 2 to GPU_LINEAR_MAX_STAGES; changes no bit */
+	uint32_t out_stride; /* elements, even */
+	uint32_t out_is_float;
+	uint32_t is_overlapped; /* launched with programmatic serialisation */
+};
+
+/*
+ * linear_sums: sums of x over blocks of 32, by which the minimum of a weight block
+ * is multiplied. sums: float [ceil(nr_tokens / tile)][4 * ceil(nr_cols / 128)][tile], zeros
+ * where x ends; the sum of a block ascends, whatever the tile. One thread a sum:
+ * grid * block >= gpu_linear_nr_sums().
+ */
+struct gpu_linear_sums_params {
+	const void *x; /* bf16 [nr_tokens][nr_cols] */
+	float *sums;
+	uint32_t nr_tokens;
+	uint32_t nr_cols; /* a multiple of 32 */
+	uint32_t tile; /* tokens of the kernel instance that will read them */
+};
+
+static inline uint32_t gpu_linear_nr_sums(uint32_t nr_tokens, uint32_t nr_cols, uint32_t tile)
+{
+	return (nr_tokens + tile - 1) / tile * tile * ((nr_cols + 127) / 128 * 4);
+}
+
+static inline uint32_t gpu_linear_smem_bytes(const struct gpu_linear_shape *shape,
+					     uint32_t cta_groups, uint32_t nr_stages)
+{
+	uint32_t w_bytes = shape->streams * cta_groups * shape->tile_bytes;
+	uint32_t x_bytes = shape->streams * shape->tokens * 256; /* 128 k */
+	uint32_t sums_bytes = shape->has_min * shape->streams * shape->tokens * 16;
+	uint32_t fold_stride = gpu_linear_max_groups(shape->streams) * 16 + 4;
+
+	return 1024 + nr_stages * (w_bytes + x_bytes + sums_bytes) +
+	       (shape->streams == 1 ? 1 : GPU_LINEAR_CHUNKS) * shape->tokens * fold_stride * 4;
+}
+
 #endif

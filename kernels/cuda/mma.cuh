@@ -30,10 +30,10 @@ template <int pending> static __device__ __forceinline__ void wgmma_wait(void)
 	asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-static __device__ __forceinline__ void wgmma_hold(float (&d)[64])
+template <int nr> static __device__ __forceinline__ void wgmma_hold(float (&d)[nr])
 {
 #pragma unroll
-	for (int i = 0; i < 64; i++)
+	for (int i = 0; i < nr; i++)
 		asm volatile("" : "+f"(d[i])::"memory");
 }
 
@@ -111,6 +111,32 @@ static __device__ __forceinline__ void wgmma_m64n128k16_rs(float (&d)[64], const
 		       "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
 		       "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)
+		     : "memory");
+}
+
+/*
+ * d[64 x 64] (+)= a[64 x 16] * b[64 x 16]^T; a in registers, in each warp laid
+ * out as mma_m16n8k16's; b with k along the rows. d[4 i + e] is what d[e] of
+ * mma_m16n8k16 is for columns 8 i to 8 i + 7.
+ */
+template <int accumulate>
+static __device__ __forceinline__ void wgmma_m64n64k16_rs(float (&d)[32], const uint32_t (&a)[4],
+							  uint64_t b)
+{
+	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+		     " %0, %1, %2, %3, %4, %5, %6, %7,"
+		     " %8, %9, %10, %11, %12, %13, %14, %15,"
+		     " %16, %17, %18, %19, %20, %21, %22, %23,"
+		     " %24, %25, %26, %27, %28, %29, %30, %31},"
+		     " {%32, %33, %34, %35}, %36, %37, 1, 1, 0;\n"
+		     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+		       "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+		       "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+		       "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+		       "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+		       "+f"(d[30]), "+f"(d[31])
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+		       "n"(accumulate)
 		     : "memory");
 }
 

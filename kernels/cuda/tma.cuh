@@ -103,6 +103,22 @@ static __device__ __forceinline__ void tma_load_4d(void *dst, const struct gpu_a
 		     : "memory");
 }
 
+static __device__ __forceinline__ void tma_prefetch_map(const struct gpu_attn_tensor_map *map)
+{
+	asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+static __device__ __forceinline__ void tma_load_3d(void *dst, const struct gpu_attn_tensor_map *map,
+						   uint64_t *bar, uint32_t c0, uint32_t c1,
+						   uint32_t c2, uint64_t policy)
+{
+	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile"
+		     ".mbarrier::complete_tx::bytes.L2::cache_hint"
+		     " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem_addr(dst)),
+		     "l"(map), "r"(smem_addr(bar)), "r"(c0), "r"(c1), "r"(c2), "l"(policy)
+		     : "memory");
+}
+
 /* Plain run of bytes; both ends 16-byte aligned, nr_bytes a multiple of 16. */
 static __device__ __forceinline__ void bulk_load(void *dst, const void *src, uint32_t nr_bytes,
 						 uint64_t *bar)
@@ -111,6 +127,55 @@ static __device__ __forceinline__ void bulk_load(void *dst, const void *src, uin
 		     " [%0], [%1], %2, [%3];" ::"r"(smem_addr(dst)),
 		     "l"(src), "r"(nr_bytes), "r"(smem_addr(bar))
 		     : "memory");
+}
+
+/* The same with an L2 policy. */
+static __device__ __forceinline__ void bulk_load_hint(void *dst, const void *src, uint32_t nr_bytes,
+						      uint64_t *bar, uint64_t policy)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(smem_addr(dst)),
+		     "l"(src), "r"(nr_bytes), "r"(smem_addr(bar)), "l"(policy)
+		     : "memory");
+}
+
+/*
+ * Launched with programmatic serialisation, a kernel may start before the one
+ * in front of it has ended: it waits here before it touches what that one
+ * writes or reads. Launched otherwise: returns at once.
+ */
+static __device__ __forceinline__ void grid_wait(void)
+{
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* Lets the next kernel start as soon as all CTAs have said so and it finds room. */
+static __device__ __forceinline__ void grid_launch_next(void)
+{
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* All threads of all CTAs of the cluster; orders their shared-memory accesses. */
+static __device__ __forceinline__ void cluster_sync(void)
+{
+	asm volatile("barrier.cluster.arrive.release.aligned;\n"
+		     "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* Reads what lies at `addr` (shared memory) in CTA `rank` of the cluster. */
+static __device__ __forceinline__ float2 cluster_load_f2(uint32_t addr, uint32_t rank)
+{
+	float2 v;
+
+	asm volatile("{\n"
+		     ".reg .b32 there;\n"
+		     "mapa.shared::cluster.u32 there, %2, %3;\n"
+		     "ld.shared::cluster.v2.f32 {%0, %1}, [there];\n"
+		     "}\n"
+		     : "=f"(v.x), "=f"(v.y)
+		     : "r"(addr), "r"(rank)
+		     : "memory");
+	return v;
 }
 
 /* Barrier `id` (1..15) among nr_threads threads of the CTA. */
