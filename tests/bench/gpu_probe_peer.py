@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's attention on the shapes of gpu_probe.cu: flash and cuDNN backends.
+"""PyTorch on the shapes of gpu_probe.cu (attention: flash and cuDNN backends) and gpu_linear.cu.
 
-Same method: one launch in a CUDA graph, 256 MiB read before each replay so
-that L2 is cold, events around the replay, median of 50. Run by hand on a GPU.
+Same method: launches in a CUDA graph, 256 MiB read before each replay so that
+L2 is cold, events around the replay, median of 50; linear: one launch for each
+of several weights. Run by hand on a GPU: gpu_probe_peer.py [attention|linear]
 """
+import sys
+
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -13,15 +16,16 @@ HQ, HKV, D = 32, 8, 128
 flush = torch.ones(64 << 20, dtype=torch.int32, device="cuda")
 
 
-def median_us(call):
+def median_us(*calls):
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
-            call()
+            calls[0]()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        call()
+        for call in calls:
+            call()
     times = []
     for i in range(53):
         flush.max()
@@ -32,7 +36,18 @@ def median_us(call):
         torch.cuda.synchronize()
         if i >= 3:
             times.append(start.elapsed_time(stop) * 1e3)
-    return sorted(times)[len(times) // 2]
+    return sorted(times)[len(times) // 2] / len(calls)
+
+
+def linear():
+    for n, k in ((14336, 4096), (4096, 14336), (28672, 4096), (6144, 4096), (4096, 4096),
+                 (1024, 4096)):
+        nr = max(8, -(-300_000_000 // (n * k * 2)))
+        weights = [torch.randn(n, k, dtype=torch.bfloat16, device="cuda") for _ in range(nr)]
+        for m in (1, 8, 16, 32, 64):
+            x = torch.randn(m, k, dtype=torch.bfloat16, device="cuda")
+            us = median_us(*[lambda w=w: F.linear(x, w) for w in weights])
+            print(f"peer cuBLAS bf16 {n} x {k} M {m}: {us:.2f} us {n * k * 2 / us * 1e-6:.3f} TB/s")
 
 
 def attend(batch, nr_q, nr_kv, causal):
@@ -47,8 +62,7 @@ def timed(backend, batch, nr_q, nr_kv):
         return median_us(attend(batch, nr_q, nr_kv, nr_q > 1))
 
 
-def main():
-    print("torch", torch.__version__, torch.cuda.get_device_name())
+def attention():
     a = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
     b = torch.randn_like(a)
     us = median_us(lambda: a @ b)
@@ -63,6 +77,14 @@ def main():
             nr_bytes = batch * nr * HKV * D * 4
             us = timed(backend, batch, 1, nr)
             print(f"peer {name} decode {batch} x {nr}: {us:.1f} us {nr_bytes / us * 1e-6:.3f} TB/s")
+
+
+def main():
+    print("torch", torch.__version__, torch.cuda.get_device_name())
+    if sys.argv[1:] == ["linear"]:
+        linear()
+    else:
+        attention()
 
 
 if __name__ == "__main__":
