@@ -17,6 +17,8 @@
 #include "daemon/http_private.h"
 #include "daemon/log.h"
 
+enum { ACCEPT_PAUSE_MS = 100 };
+
 /* ---- calls begin --------------------------------------------------------------- */
 
 /* The client's own id is kept if it can stand in a header and a log line. */
@@ -268,11 +270,38 @@ void http_call_cut(struct http_call *call)
 
 /* ---- the server -------------------------------------------------------------------- */
 
+/* evhttp has the listener's argument for itself: there is one server a process. */
+static struct http_server *accepting;
+
+void http_accept_resume(struct http_server *server)
+{
+	if (server->listener &&
+	    server->nr_conns < server->options.max_connections)
+		evconnlistener_enable(server->listener);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	http_accept_resume(arg);
+}
+
+/*
+ * The client stays in the backlog, and the socket readable: without a pause we would be back here
+ * at once, for as long as descriptors are short.
+ */
 static void on_accept_error(struct evconnlistener *listener, void *arg)
 {
-	(void)listener;
+	const struct timeval pause = { .tv_usec = ACCEPT_PAUSE_MS * 1000 };
+
 	(void)arg;
-	log_warn("accept failed: %s", strerror(errno));
+	if (!accepting->is_short)
+		log_warn("accept failed: %s; new clients wait",
+			 strerror(errno));
+	accepting->is_short = true;
+	evconnlistener_disable(listener);
+	event_add(accepting->resume, &pause);
 }
 
 int http_server_create(struct event_base *base, int fd,
@@ -289,9 +318,10 @@ int http_server_create(struct event_base *base, int fd,
 	server->options = *options;
 	server->handlers = *handlers;
 	TAILQ_INIT(&server->conns);
+	server->resume = evtimer_new(base, on_resume, server);
 	server->evhttp = evhttp_new(base);
-	if (!server->evhttp)
-		goto err_free;
+	if (!server->resume || !server->evhttp)
+		goto err_free_http;
 	/* Backlog 0: the socket listens already. The descriptor goes with the listener. */
 	server->listener = evconnlistener_new(
 		base, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
@@ -313,11 +343,15 @@ int http_server_create(struct event_base *base, int fd,
 				 (ev_ssize_t)options->max_body_bytes);
 	/* Read the rest of a body that is too large: only then the client reads the answer. */
 	evhttp_set_flags(server->evhttp, EVHTTP_SERVER_LINGERING_CLOSE);
+	accepting = server;
 	*out_server = server;
 	return 0;
 
 err_free_http:
-	evhttp_free(server->evhttp);
+	if (server->evhttp)
+		evhttp_free(server->evhttp);
+	if (server->resume)
+		event_free(server->resume);
 err_free:
 	if (own_fd >= 0)
 		close(own_fd);
@@ -331,6 +365,8 @@ void http_server_destroy(struct http_server *server)
 		return;
 	server->listener = NULL;
 	evhttp_free(server->evhttp);
+	event_free(server->resume);
+	accepting = NULL;
 	free(server);
 }
 

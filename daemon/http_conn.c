@@ -50,9 +50,8 @@ static void conn_destroy(struct http_conn *conn)
 		close(fd);
 	}
 	TAILQ_REMOVE(&server->conns, conn, link);
-	if (server->nr_conns-- == server->options.max_connections &&
-	    server->listener)
-		evconnlistener_enable(server->listener);
+	server->nr_conns--;
+	http_accept_resume(server);
 	free(conn);
 }
 
@@ -388,6 +387,7 @@ struct bufferevent *http_conn_create(struct event_base *base, void *arg)
 		goto err_free_events;
 	/* Input that has come in with what activates it must find our callbacks in place. */
 	event_priority_set(conn->care, 0);
+	server->is_short = false;
 	TAILQ_INSERT_TAIL(&server->conns, conn, link);
 	if (++server->nr_conns == server->options.max_connections)
 		evconnlistener_disable(server->listener);

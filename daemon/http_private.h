@@ -62,6 +62,8 @@ struct http_server {
 	struct http_handlers handlers;
 	TAILQ_HEAD(, http_conn) conns;
 	uint32_t nr_conns, nr_calls;
+	struct event *resume; /* ends a pause in accepting */
+	bool is_short; /* of descriptors or memory for connections; it was logged */
 	bool is_draining;
 };
 
@@ -69,6 +71,8 @@ struct http_server {
 struct bufferevent *http_conn_create(struct event_base *base, void *server);
 struct http_conn *http_conn_find(struct http_server *server,
 				 struct evhttp_connection *evcon);
+/* Accept again, if there is room for a connection. */
+void http_accept_resume(struct http_server *server);
 /* A request was read and waits for its reply: keep an eye on the client. */
 void http_conn_wait(struct http_conn *conn);
 /* The reply is out: the next request may come. */

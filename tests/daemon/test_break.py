@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -69,6 +70,29 @@ class Break(unittest.TestCase):
         daemon.wait_idle()
         again = run_together([lambda: daemon.complete("Few descriptors", max_tokens=8)] * 2)
         self.assertEqual([alone] * 2, [one["choices"][0]["text"] for one in again])
+
+    def test_clients_wait_quietly_where_descriptors_end(self):
+        nr_fds = 40
+        daemon = self.start(preexec=limited(resource.RLIMIT_NOFILE, nr_fds))
+
+        def cpu_seconds():
+            with open(f"/proc/{daemon.process.pid}/stat", encoding="ascii") as stat:
+                fields = stat.read().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        clients = [daemon.raw() for _ in range(nr_fds)]
+        wait_for(lambda: "accept failed" in daemon.log, "the end of descriptors")
+        used = cpu_seconds()
+        time.sleep(2)
+        self.assertLess(cpu_seconds() - used, 0.5)
+        self.assertEqual(1, daemon.log.count("accept failed"))
+        # Whoever waited is served as soon as others leave.
+        clients[-1].sendall(b"GET /health HTTP/1.1\r\nHost: t\r\n\r\n")
+        for client in clients[:nr_fds // 2]:
+            client.close()
+        self.assertIn(b" 200 OK", clients[-1].recv(100))
+        for client in clients:
+            client.close()
 
     def test_no_room_for_a_file_is_no_signal(self):
         daemon = self.start(preexec=limited(resource.RLIMIT_FSIZE, 0), wait=False)
