@@ -12,11 +12,13 @@
 
 #include "engine/engine_private.h"
 #include "engine/model/gguf.h"
+#include "engine/token/utf8.h"
 
 enum {
 	/* Spare KV pages kept warm, at most this, and at most 1/16 of the limit. */
 	SPARE_LIMIT_BYTES = 16 << 20,
 	MIN_KV_BYTES = 1 << 20,
+	MAX_NAME_BYTES = 200, /* of a model */
 };
 
 /* ---- memory for KV --------------------------------------------------------- */
@@ -288,6 +290,32 @@ static int load_model(struct tarn_engine *e,
 	return rc;
 }
 
+/*
+ * A name that JSON and logs can carry, malloc'ed; NULL without memory. Bytes that are no UTF-8
+ * become '?', it ends at a NUL, and what is too long is cut between two characters.
+ */
+static char *clean_name(const char *bytes, size_t len)
+{
+	char *name = malloc(MAX_NAME_BYTES + 1);
+	size_t at = 0;
+
+	if (!name)
+		return NULL;
+	while (at < len && bytes[at]) {
+		unsigned int nr = utf8_char_len(bytes + at, len - at);
+
+		if (at + (nr ? nr : 1) > MAX_NAME_BYTES)
+			break;
+		if (nr)
+			memcpy(name + at, bytes + at, nr);
+		else
+			name[at] = '?';
+		at += nr ? nr : 1;
+	}
+	name[at] = '\0';
+	return name;
+}
+
 static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
 		     const struct tarn_engine_options *o)
 {
@@ -295,17 +323,17 @@ static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
 	struct gguf_str name;
 	char none[1];
 
-	if (!gguf_get_str(gguf, "general.name", &name, none, 0) && name.len) {
-		e->model_name =
-			strndup(name.data, name.len < 200 ? name.len : 200);
+	if (!gguf_get_str(gguf, "general.name", &name, none, 0) && name.len &&
+	    name.data[0]) {
+		e->model_name = clean_name(name.data, name.len);
 	} else {
 		const char *base = strrchr(o->model_path, '/');
 		const char *stem = base ? base + 1 : o->model_path;
 		const char *dot = strrchr(stem, '.');
 
-		e->model_name = strndup(stem, dot && dot > stem ?
-						      (size_t)(dot - stem) :
-						      strlen(stem));
+		e->model_name = clean_name(stem, dot && dot > stem ?
+							 (size_t)(dot - stem) :
+							 strlen(stem));
 	}
 	if (!e->model_name)
 		return -ENOMEM;

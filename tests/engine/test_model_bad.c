@@ -629,6 +629,66 @@ TEST(a_load_can_be_cancelled_at_any_stage)
 	tiny_destroy(&m);
 }
 
+static void expect_name(const char *path, const char *want)
+{
+	struct tarn_engine_options options = { .model_path = path,
+					       .nr_threads = 1,
+					       .kv_bytes = 4 << 20 };
+	struct tarn_engine *engine = NULL;
+	char err[256] = "";
+
+	ASSERT_EQ(0, create(&options, &engine, err, sizeof(err)))
+	{
+		TH_LOG("%s", err);
+	}
+	EXPECT_STREQ(want, tarn_engine_info(engine)->model_name);
+	tarn_engine_destroy(engine);
+}
+
+/* Each answer of the daemon carries the name, and JSON takes UTF-8 alone. */
+TEST(names_that_are_no_utf8_are_made_so)
+{
+	char euros[3 * 70 + 1] = "", cut[3 * 66 + 1] = "";
+	const struct {
+		const char *name, *want;
+	} cases[] = {
+		{ "caf\xe9 \xf0\x9f\x90\xa6 \xed\xa0\x80",
+		  "caf? \xf0\x9f\x90\xa6 ???" },
+		{ euros, cut },
+	};
+	struct tiny_change change = { .key = "general.name",
+				      .value = { .kind = TINY_STR } };
+	struct tiny_spec spec = tiny_llama(GGUF_TYPE_F32);
+	char link[] = "/tmp/tarn-XXXXXX/\xff.gguf";
+	struct tiny_model m;
+
+	/* 200 bytes are kept at most: 66 of these, and no part of the next. */
+	for (int i = 0; i < 70; i++) {
+		strcat(euros, "\xe2\x82\xac");
+		if (i < 66)
+			strcat(cut, "\xe2\x82\xac");
+	}
+	spec.change = &change;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		change.value.s = cases[i].name;
+		tiny_create(&m, &spec);
+		expect_name(m.path, cases[i].want);
+		tiny_destroy(&m);
+	}
+	/* Without a name it is that of the file. */
+	spec.change = NULL;
+	tiny_create(&m, &spec);
+	link[16] = '\0';
+	ASSERT_TRUE(mkdtemp(link) != NULL);
+	link[16] = '/';
+	ASSERT_EQ(0, symlink(m.path, link));
+	expect_name(link, "?");
+	unlink(link);
+	link[16] = '\0';
+	rmdir(link);
+	tiny_destroy(&m);
+}
+
 TEST(options_out_of_range_are_named)
 {
 	static const struct {
