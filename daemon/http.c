@@ -83,6 +83,49 @@ void http_call_lost(struct http_call *call)
 	free(call);
 }
 
+/*
+ * Whether the length of the body is beyond doubt. Where another reader of the same bytes (a proxy)
+ * could see another length, the rest would be a request of somebody else's making. @error says
+ * what is wrong; then the connection must be closed.
+ */
+static bool check_framing(struct evhttp_request *evreq, struct api_error *error)
+{
+	const bool is_head = evhttp_request_get_command(evreq) ==
+			     EVHTTP_REQ_HEAD;
+	const struct evkeyvalq *headers =
+		evhttp_request_get_input_headers(evreq);
+	const char *length = NULL, *coding = NULL;
+	const struct evkeyval *header;
+
+	TAILQ_FOREACH(header, headers, next)
+	{
+		if (evutil_ascii_strcasecmp(header->key, "Content-Length") ==
+		    0) {
+			if (length && strcmp(length, header->value) != 0)
+				return api_fail(
+					error, 400, NULL, "invalid_http",
+					"the request has two Content-Lengths");
+			length = header->value;
+		} else if (evutil_ascii_strcasecmp(header->key,
+						   "Transfer-Encoding") == 0) {
+			if (coding || evutil_ascii_strcasecmp(header->value,
+							      "chunked") != 0)
+				return api_fail(
+					error, 501, NULL, "invalid_http",
+					"no Transfer-Encoding but \"chunked\" is supported");
+			coding = header->value;
+		}
+	}
+	if (length && (!*length || length[strspn(length, "0123456789")]))
+		return api_fail(error, 400, NULL, "invalid_http",
+				"Content-Length is not a number");
+	/* evhttp reads none, and would take it for the next request. */
+	if (is_head && (coding || (length && length[strspn(length, "0")])))
+		return api_fail(error, 400, NULL, "invalid_http",
+				"a HEAD request has no body");
+	return true;
+}
+
 static void on_request(struct evhttp_request *evreq, void *arg)
 {
 	struct http_server *server = arg;
@@ -91,6 +134,7 @@ static void on_request(struct evhttp_request *evreq, void *arg)
 	const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(evreq);
 	const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
 	struct http_call *call = calloc(1, sizeof(*call));
+	struct api_error error;
 
 	if (!conn || !call) {
 		free(call);
@@ -112,7 +156,11 @@ static void on_request(struct evhttp_request *evreq, void *arg)
 	server->nr_calls++;
 	evhttp_request_set_on_complete_cb(evreq, on_complete, call);
 	http_conn_wait(conn);
-	server->handlers.request(call, server->handlers.arg);
+	call->is_misframed = !check_framing(evreq, &error);
+	if (call->is_misframed)
+		http_reply_error(call, &error);
+	else
+		server->handlers.request(call, server->handlers.arg);
 }
 
 void http_call_set_user(struct http_call *call, void *user)
@@ -173,7 +221,8 @@ static void add_common_headers(struct http_call *call, const char *content_type)
 	add_header(call, "Content-Type", content_type);
 	add_header(call, "X-Request-Id", call->id);
 	/* A method we do not know may have a body that nobody read. */
-	if (call->conn->server->is_draining || call->method == HTTP_OTHER)
+	if (call->conn->server->is_draining || call->is_misframed ||
+	    call->method == HTTP_OTHER)
 		add_header(call, "Connection", "close");
 }
 

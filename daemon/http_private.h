@@ -11,6 +11,7 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/http_struct.h>
+#include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
 #include <sys/queue.h>
 
@@ -50,6 +51,7 @@ struct http_call {
 	void *user;
 	char *path;
 	enum http_method method;
+	bool is_misframed; /* where the next request begins is not certain */
 	uint64_t start_ns;
 	char id[HTTP_ID_BYTES];
 };

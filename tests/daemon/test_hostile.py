@@ -165,6 +165,30 @@ class Hostile(DaemonTest):
 
         self.beside_witness(job)
 
+    def test_no_body_is_taken_for_a_request(self):
+        inner = b"GET /version HTTP/1.1\r\nHost: t\r\n\r\n"
+        text = b'{"content": "abc"}'
+        for status, head, body in [
+                (501, b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: gzip\r\n", inner),
+                (501, b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n",
+                 b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text) + inner),
+                (501, b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: x\r\n"
+                 b"Transfer-Encoding: chunked\r\n",
+                 b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text) + inner),
+                (400, b"HEAD /health HTTP/1.1\r\nContent-Length: %d\r\n" % len(inner), inner),
+                (400, b"POST /tokenize HTTP/1.1\r\nContent-Length: %d\r\n"
+                 b"Content-Length: %d\r\n" % (len(text), len(text + inner)), text + inner),
+                (400, b"POST /tokenize HTTP/1.1\r\nContent-Length: +%d\r\n" % len(text),
+                 text + inner)]:
+            with self.subTest(head=head):
+                sock = self.daemon.raw()
+                sock.sendall(head + b"Host: t\r\n\r\n" + body)
+                replies = b"".join(iter(lambda: sock.recv(65536), b""))  # and it is closed
+                sock.close()
+                self.assertEqual(1, replies.count(b"HTTP/1.1 "), replies)
+                self.assertTrue(replies.startswith(b"HTTP/1.1 %d " % status), replies)
+                self.assertNotIn(b"system_fingerprint", replies)
+
     def test_an_odd_expectation_is_417(self):
         sock = self.daemon.raw()
         sock.sendall(head_of(5, more="Expect: miracles\r\n"))
