@@ -249,6 +249,16 @@ void http_reply_json(struct http_call *call, int status, char *json,
 	add_common_headers(call, "application/json");
 	if (extra_name)
 		add_header(call, extra_name, extra_value);
+	/* evhttp would send it, and clients take it for the next reply. */
+	if (body &&
+	    evhttp_request_get_command(call->evreq) == EVHTTP_REQ_HEAD) {
+		char length[24];
+
+		snprintf(length, sizeof(length), "%zu",
+			 evbuffer_get_length(body));
+		add_header(call, "Content-Length", length);
+		evbuffer_drain(body, evbuffer_get_length(body));
+	}
 	evhttp_send_reply(call->evreq, status, api_status_text(status), body);
 	if (body)
 		evbuffer_free(body);

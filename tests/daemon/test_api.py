@@ -47,6 +47,15 @@ class AboutTheModel(DaemonTest):
     def test_head_has_no_body(self):
         reply = self.daemon.request("HEAD", "/health")
         self.assertEqual((200, b""), (reply.status, reply.body))
+        # Python's client does not look for one: what follows on the connection tells.
+        sock = self.daemon.raw()
+        sock.sendall(b"HEAD /health HTTP/1.1\r\n\r\nHEAD /nothing HTTP/1.1\r\n\r\n"
+                     b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        replies = b"".join(iter(lambda: sock.recv(65536), b"")).split(b"\r\n\r\n")
+        sock.close()
+        self.assertEqual([b"HTTP/1.1 200 OK", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 200 OK",
+                          b'{"status":"ok"}\n'], [one.split(b"\r\n")[0] for one in replies])
+        self.assertIn(b"Content-Length: 16\r\n", replies[0])
 
     def test_request_ids(self):
         reply = self.daemon.request("GET", "/health", headers={"X-Request-Id": "mine-17"})
