@@ -126,13 +126,24 @@ static bool check_framing(struct evhttp_request *evreq, struct api_error *error)
 	return true;
 }
 
+/* A path with a NUL in it is none of ours, and must not end there: it stays as it came. */
+static char *decode_path(const struct evhttp_uri *uri)
+{
+	const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+	size_t len = 0;
+	char *decoded = evhttp_uridecode(path ? path : "", 0, &len);
+
+	if (!decoded || strlen(decoded) == len)
+		return decoded;
+	free(decoded);
+	return strdup(path);
+}
+
 static void on_request(struct evhttp_request *evreq, void *arg)
 {
 	struct http_server *server = arg;
 	struct evhttp_connection *evcon = evhttp_request_get_connection(evreq);
 	struct http_conn *conn = http_conn_find(server, evcon);
-	const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(evreq);
-	const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
 	struct http_call *call = calloc(1, sizeof(*call));
 	struct api_error error;
 
@@ -141,7 +152,7 @@ static void on_request(struct evhttp_request *evreq, void *arg)
 		evhttp_send_error(evreq, 500, "out of memory");
 		return;
 	}
-	call->path = evhttp_uridecode(path ? path : "", 0, NULL);
+	call->path = decode_path(evhttp_request_get_evhttp_uri(evreq));
 	if (!call->path) {
 		free(call);
 		evhttp_send_error(evreq, 500, "out of memory");

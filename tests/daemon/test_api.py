@@ -33,7 +33,8 @@ class AboutTheModel(DaemonTest):
         self.assertEqual("model_not_found", missing.error["code"])
 
     def test_unknown_paths_and_methods(self):
-        for path in ["/", "/v1", "/v1/completion", "/v1/completions/", "/..", "/%00"]:
+        for path in ["/", "/v1", "/v1/completion", "/v1/completions/", "/..", "/%00",
+                     "/health%00x"]:
             self.assertEqual(404, self.daemon.get(path).status, path)
         for method, path, allow in [("GET", "/v1/completions", "POST"),
                                     ("PUT", "/health", "GET, HEAD"),
