@@ -14,6 +14,7 @@
 
 #include "daemon/cli.h"
 #include "daemon/cli_signal.h"
+#include "daemon/stdfds.h"
 #include "daemon/textstream.h"
 #include "daemon/version.h"
 
@@ -204,9 +205,11 @@ static int choose(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int exit_code;
-	const int rc = cli_signal_init();
+	int exit_code, rc = stdfds_fill();
 
+	if (rc != 0)
+		return CLI_FAILURE;
+	rc = cli_signal_init();
 	if (rc != 0) {
 		cli_complain("cannot watch for signals: %s", strerror(-rc));
 		return CLI_FAILURE;

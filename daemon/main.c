@@ -18,6 +18,7 @@
 #include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
+#include "daemon/stdfds.h"
 #include "daemon/version.h"
 
 struct daemon {
@@ -143,6 +144,9 @@ int main(int argc, char **argv)
 	char err[300];
 	int exit_code;
 
+	/* Without it the log could be written into the lock file, or worse. */
+	if (stdfds_fill() != 0)
+		return EXIT_CODE_FAILURE;
 	switch (options_parse(argc, argv, &daemon.options, err, sizeof(err))) {
 	case OPTIONS_HELP:
 		fputs(options_help(), stdout);

@@ -218,6 +218,23 @@ class Tokenize(CliTest):
                                     stderr=subprocess.PIPE)
         self.ends(result, 1, "No space left on device")
 
+    def test_closed_descriptors_are_told(self):
+        # Their numbers must not be given to what tarn itself opens.
+        def run(*closed):
+            return subprocess.run([os.path.join(tap.BUILD_DIR, "tarn"), "tokenize", "--model",
+                                   self.model], check=False, stderr=subprocess.PIPE,
+                                  preexec_fn=lambda: [os.close(fd) for fd in closed])
+
+        self.ends(run(0), 1, "cannot read the text: Bad file descriptor")
+        self.ends(run(0, 1), 1, "cannot read the text: Bad file descriptor")
+        with tempfile.TemporaryFile() as text:
+            text.write(b"x")
+            text.seek(0)
+            result = subprocess.run([os.path.join(tap.BUILD_DIR, "tarn"), "tokenize", "--model",
+                                     self.model], check=False, stdin=text,
+                                    stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+        self.ends(result, 1, "cannot write: Bad file descriptor")
+
 
 if __name__ == "__main__":
     tap.main()

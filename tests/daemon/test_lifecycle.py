@@ -148,6 +148,16 @@ class Lifecycle(unittest.TestCase):
         (winner,) = [d for d in daemons if d.process.poll() is None]
         winner.wait_ready()
 
+    def test_without_standard_descriptors_nothing_else_is_written(self):
+        daemon = self.start(preexec=lambda: [os.close(fd) for fd in (0, 1, 2)])
+        with open(daemon.socket + ".lock", encoding="ascii") as lock:
+            self.assertEqual(f"{daemon.process.pid}\n", lock.read())
+        daemon.complete("Hello", max_tokens=2)
+        self.assertEqual(OK, daemon.stop())
+        daemon = self.start(preexec=lambda: os.close(2))
+        with open(daemon.socket + ".lock", encoding="ascii") as lock:
+            self.assertEqual(f"{daemon.process.pid}\n", lock.read())
+
     def test_someone_elses_socket_and_files_are_left_alone(self):
         other = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         other.bind(self.path)
