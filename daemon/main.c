@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,25 @@ static void raise_file_limit(void)
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
 		log_debug("the limit of open files stays: %s", strerror(errno));
+}
+
+/*
+ * Threads get the stack that the shell allows (ulimit -s). Templates may nest a thousand deep,
+ * which takes up to a MiB.
+ */
+static void raise_thread_stack(void)
+{
+	const size_t wanted = 2 << 20;
+	pthread_attr_t attr;
+	size_t bytes;
+
+	if (pthread_getattr_default_np(&attr) != 0)
+		return;
+	if (pthread_attr_getstacksize(&attr, &bytes) == 0 && bytes < wanted &&
+	    pthread_attr_setstacksize(&attr, wanted) == 0 &&
+	    pthread_setattr_default_np(&attr) != 0)
+		log_debug("threads keep stacks of %zu bytes", bytes);
+	pthread_attr_destroy(&attr);
 }
 
 /* What the handler below tidies up: set before, never changed. */
@@ -169,6 +189,7 @@ int main(int argc, char **argv)
 	/* Several threads parse JSON: the hash seed is made here, once. */
 	json_object_seed(0);
 	raise_file_limit();
+	raise_thread_stack();
 	exit_code = take_socket(&daemon);
 	if (exit_code == EXIT_CODE_OK)
 		exit_code = serve(&daemon);

@@ -94,6 +94,11 @@ class Break(unittest.TestCase):
         for client in clients:
             client.close()
 
+    def test_a_small_stack_is_enough(self):
+        daemon = self.start(preexec=limited(resource.RLIMIT_STACK, 128 << 10))
+        daemon.complete("A small stack " * 50, max_tokens=2, n=2, logprobs=5)
+        self.assertGreater(daemon.chat("Hello", max_tokens=2)["usage"]["completion_tokens"], 0)
+
     def test_no_room_for_a_file_is_no_signal(self):
         daemon = self.start(preexec=limited(resource.RLIMIT_FSIZE, 0), wait=False)
         self.assertEqual(NO_SOCKET, daemon.wait_exit())
