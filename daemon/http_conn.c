@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -264,6 +265,52 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 	conn->evhttp_event(bev, what, conn->evcon);
 }
 
+/* ---- a body that waits for leave ----------------------------------------------------- */
+
+/* The value of a header in the text of a head; "" where there is none. */
+static const char *find_value(const char *head, const char *name)
+{
+	const size_t len = strlen(name);
+	const char *line = head;
+
+	while ((line = strchr(line, '\n')) != NULL) {
+		line++;
+		if (strncasecmp(line, name, len) == 0 && line[len] == ':')
+			return line + len + 1 + strspn(line + len + 1, " \t");
+	}
+	return "";
+}
+
+/*
+ * Whether the client waits for a "100 Continue" with a body that is too large. evhttp sends
+ * neither that nor a refusal: it would wait for the body, and the client for a word.
+ */
+static bool asks_for_too_much(struct http_conn *conn)
+{
+	struct evbuffer *input = bufferevent_get_input(conn->bev);
+	struct evbuffer_ptr end;
+	bool is_too_much;
+	char *head;
+
+	/* A head comes in one piece from such clients; of others evhttp has eaten the beginning. */
+	if (conn->is_head_seen)
+		return false;
+	conn->is_head_seen = true;
+	end = evbuffer_search(input, "\r\n\r\n", 4, NULL);
+	if (end.pos < 0)
+		return false;
+	head = calloc(1, (size_t)end.pos + 1);
+	if (!head)
+		return false;
+	evbuffer_copyout(input, head, (size_t)end.pos);
+	is_too_much = strncasecmp(find_value(head, "Expect"), "100-continue",
+				  12) == 0 &&
+		      strtoull(find_value(head, "Content-Length"), NULL, 10) >
+			      conn->server->options.max_body_bytes;
+	free(head);
+	return is_too_much;
+}
+
 /* ---- standing before evhttp ---------------------------------------------------------- */
 
 /* evhttp calls its bufferevent's read callback by itself, with its own argument. */
@@ -275,7 +322,11 @@ static void on_read(struct bufferevent *bev, void *arg)
 	(void)arg;
 	bufferevent_getcb(bev, NULL, NULL, NULL, &own_arg);
 	conn = own_arg;
-	conn->evhttp_read(bev, conn->evcon);
+	if (asks_for_too_much(conn))
+		refuse(conn, 413, "body_too_large",
+		       "the body is larger than this server takes (--max-body)");
+	else
+		conn->evhttp_read(bev, conn->evcon);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
@@ -419,6 +470,8 @@ void http_conn_next(struct http_conn *conn)
 	bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
 	conn->is_begun = evbuffer_get_length(bufferevent_get_input(conn->bev)) >
 			 0;
+	/* What was sent ahead evhttp reads by itself: a head may be half gone when we look. */
+	conn->is_head_seen = conn->is_begun;
 	arm_deadline(conn);
 	event_active(conn->care, 0, 0);
 }

@@ -41,6 +41,7 @@ struct http_conn {
 	struct http_call *
 		call; /* what is being answered; NULL while a request is read */
 	bool is_begun; /* bytes of a request have come */
+	bool is_head_seen; /* its head was looked at, or will not be */
 	bool is_refused; /* our own last words are being written */
 	bool is_translated; /* evhttp's last words are, as JSON */
 };

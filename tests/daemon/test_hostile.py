@@ -204,6 +204,19 @@ class Hostile(DaemonTest):
         self.assertEqual(200, read_reply(sock).status)
         sock.close()
 
+    def test_a_client_that_asks_for_too_much_is_told_at_once(self):
+        for nr_before in (0, 1):
+            sock = self.daemon.raw()
+            for _ in range(nr_before):
+                sock.sendall(b"GET /health HTTP/1.1\r\nHost: t\r\n\r\n")
+                self.assertEqual(200, read_reply(sock).status)
+            start = time.monotonic()
+            sock.sendall(head_of(1 << 30, more="Expect: 100-continue\r\n"))
+            self.expect(read_reply(sock), 413, "body_too_large")
+            if tap.TIME_SCALE == 1:
+                self.assertLess(time.monotonic() - start, TIMEOUT_S)
+            sock.close()
+
     def test_slow_clients_time_out_with_an_answer(self):
         def drip(head, data):
             sock = self.daemon.raw()
