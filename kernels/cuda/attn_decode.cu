@@ -92,13 +92,6 @@ static __device__ __forceinline__ uint32_t pass_of(uint32_t n, uint32_t nr)
 	return n / nr & 1;
 }
 
-static __device__ __forceinline__ void release(uint64_t *bar, uint32_t lane)
-{
-	__syncwarp();
-	if (lane == 0)
-		mbar_arrive(bar);
-}
-
 /*
  * Gives a stage back after the MMAs whose results a and b are. The arrival must
  * not overtake the ldmatrix loads that fed them: without a true dependence it is
@@ -509,8 +502,11 @@ static __device__ __forceinline__ void consume(const struct gpu_attn_decode_para
 				      min(slot.nr_tokens - t, (uint32_t)GPU_ATTN_BLOCK_TOKENS));
 		store_partial(p, &slot, &st, me.warp, me.lane);
 		report_done(sm, n, &slot, me.thread);
-		/* Here all that was read from the slot has been used, not only asked for. */
-		release(&sm->slot_empty[n % NR_SLOTS], me.lane);
+		/*
+		 * Here all that was read from the slot has been used, not only asked for. By
+		 * threads, because racecheck does not follow one arrival for a warp's reads.
+		 */
+		mbar_arrive(&sm->slot_empty[n % NR_SLOTS]);
 	}
 }
 
@@ -630,7 +626,7 @@ static __device__ __forceinline__ void merge_loop(const struct gpu_attn_decode_p
 		if (sm->is_last)
 			merge_splits(p, sm, &slot, thread);
 		named_sync(BAR_MERGERS, NR_MERGERS); /* before is_last and states change */
-		release(&sm->done_empty[n % NR_DONE], thread % 32);
+		mbar_arrive(&sm->done_empty[n % NR_DONE]);
 	}
 }
 
@@ -651,11 +647,11 @@ extern "C" __global__ void __launch_bounds__(GPU_ATTN_DECODE_THREADS, GPU_ATTN_D
 		}
 		for (int i = 0; i < NR_SLOTS; i++) {
 			mbar_init(&sm->slot_full[i], 1);
-			mbar_init(&sm->slot_empty[i], NR_WARPS);
+			mbar_init(&sm->slot_empty[i], NR_CONSUMERS);
 		}
 		for (int i = 0; i < NR_DONE; i++) {
 			mbar_init(&sm->done_full[i], NR_CONSUMERS);
-			mbar_init(&sm->done_empty[i], NR_MERGERS / 32);
+			mbar_init(&sm->done_empty[i], NR_MERGERS);
 		}
 		mbar_init_fence();
 	}

@@ -498,7 +498,7 @@ static __device__ __forceinline__ void consume(const struct gpu_attn_prefill_par
 		mbar_wait(&sm->q_full, nr_taken & 1);
 		consume_unit(p, sm, &me, &slot);
 		/* Here all that was read from the slot has been used, not only asked for. */
-		release(&sm->slot_empty[nr_taken % NR_SLOTS]);
+		mbar_arrive(&sm->slot_empty[nr_taken % NR_SLOTS]);
 	}
 	/* Takes the turn that nobody will use. */
 	if (me.group == 0)
@@ -522,7 +522,7 @@ extern "C" __global__ void __launch_bounds__(GPU_ATTN_PREFILL_THREADS, 1)
 		}
 		for (int i = 0; i < NR_SLOTS; i++) {
 			mbar_init(&sm->slot_full[i], 1);
-			mbar_init(&sm->slot_empty[i], NR_CONSUMER_WARPS);
+			mbar_init(&sm->slot_empty[i], NR_CONSUMER_WARPS * 32);
 		}
 		mbar_init_fence();
 	}
