@@ -197,7 +197,8 @@ check-debug: ## the module's tests on a kernel with KASAN, lockdep and fault inj
 	$(Q)$(SUBMAKE) vm-modules VM_KERNEL=--debug-kernel MODULE_DIR=build/debug
 	$(Q)TARN_KVPOOL_KO=$(CURDIR)/build/debug/kvpool.ko \
 		TARN_KVPOOL_PIN_KO=$(CURDIR)/build/debug/kvpool_pin.ko \
-		TARN_TEST_KILLS=10000 TARN_TEST_FUZZ_SECONDS=600 TARN_TEST_SQUEEZE_SECONDS=600 TARN_TEST_TIME_SCALE=8 \
+		TARN_TEST_KILLS=10000 TARN_TEST_FUZZ_SECONDS=600 \
+		TARN_TEST_SQUEEZE_SECONDS=600 TARN_TEST_TIME_SCALE=8 \
 		TARN_TEST_MODEL=$$(scripts/fetch-model smollm2) \
 		scripts/vm-run --debug-kernel --mem 4G --timeout 21600 -- tests/kmod/run-in-vm
 

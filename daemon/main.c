@@ -22,14 +22,19 @@
 #include "daemon/stdfds.h"
 #include "daemon/version.h"
 
+enum { NR_STOP_SIGNALS = 3 };
+
 struct daemon {
 	struct options options;
 	struct listen_socket socket;
 	struct server server;
 	struct event_base *base;
-	struct event *sigterm, *sigint;
+	struct event *signals[NR_STOP_SIGNALS]; /* NULL: ignored */
 	bool is_told; /* to stop, once */
 };
+
+/* SIGHUP too: whoever started it in a terminal has gone. */
+static const int stop_signals[NR_STOP_SIGNALS] = { SIGTERM, SIGINT, SIGHUP };
 
 static void on_signal(evutil_socket_t signo, short what, void *arg)
 {
@@ -126,6 +131,25 @@ static int take_socket(struct daemon *daemon)
 	return rc == -EADDRINUSE ? EXIT_CODE_IN_USE : EXIT_CODE_SOCKET;
 }
 
+/* Return: 0 or -ENOMEM. */
+static int take_signals(struct daemon *daemon)
+{
+	struct sigaction old;
+
+	for (int i = 0; i < NR_STOP_SIGNALS; i++) {
+		/* Ignored from the start, as nohup and shells do: it stays so. */
+		if (sigaction(stop_signals[i], NULL, &old) == 0 &&
+		    old.sa_handler == SIG_IGN)
+			continue;
+		daemon->signals[i] = evsignal_new(daemon->base, stop_signals[i],
+						  on_signal, daemon);
+		if (!daemon->signals[i] ||
+		    event_add(daemon->signals[i], NULL) != 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int serve(struct daemon *daemon)
 {
 	int rc, exit_code;
@@ -134,12 +158,7 @@ static int serve(struct daemon *daemon)
 	/* Two: the care for connections goes before all else, see http.h. */
 	if (!daemon->base || event_base_priority_init(daemon->base, 2) != 0)
 		return EXIT_CODE_FAILURE;
-	daemon->sigterm =
-		evsignal_new(daemon->base, SIGTERM, on_signal, daemon);
-	daemon->sigint = evsignal_new(daemon->base, SIGINT, on_signal, daemon);
-	if (!daemon->sigterm || !daemon->sigint ||
-	    event_add(daemon->sigterm, NULL) != 0 ||
-	    event_add(daemon->sigint, NULL) != 0)
+	if (take_signals(daemon) != 0)
 		return EXIT_CODE_FAILURE;
 	rc = server_init(&daemon->server, daemon->base, &daemon->options,
 			 daemon->socket.fd);
@@ -151,11 +170,21 @@ static int serve(struct daemon *daemon)
 	listen_unlink(&daemon->socket);
 	exit_code = daemon->server.exit_code;
 	server_deinit(&daemon->server);
-	event_free(daemon->sigterm);
-	event_free(daemon->sigint);
+	for (int i = 0; i < NR_STOP_SIGNALS; i++)
+		if (daemon->signals[i])
+			event_free(daemon->signals[i]);
 	event_base_free(daemon->base);
 	libevent_global_shutdown();
 	return exit_code;
+}
+
+/* A full disk is seen only here. */
+static int finish_output(void)
+{
+	if (fflush(stdout) == 0)
+		return EXIT_CODE_OK;
+	fprintf(stderr, "tarnd: standard output: %s\n", strerror(errno));
+	return EXIT_CODE_FAILURE;
 }
 
 int main(int argc, char **argv)
@@ -170,10 +199,10 @@ int main(int argc, char **argv)
 	switch (options_parse(argc, argv, &daemon.options, err, sizeof(err))) {
 	case OPTIONS_HELP:
 		fputs(options_help(), stdout);
-		return EXIT_CODE_OK;
+		return finish_output();
 	case OPTIONS_VERSION:
 		puts("tarnd " TARN_VERSION);
-		return EXIT_CODE_OK;
+		return finish_output();
 	case OPTIONS_WRONG:
 		fprintf(stderr, "tarnd: %s\nTry: tarnd --help\n", err);
 		return EXIT_CODE_USAGE;

@@ -55,8 +55,8 @@ static const char help[] =
 	"  curl --unix-socket /tmp/tarn.sock http://tarn/tokenize -d '{\"content\": \"Hello\"}'\n"
 	"\n"
 	"Paths: /v1/completions /v1/chat/completions /v1/models /tokenize /detokenize /health\n"
-	"/version /stats. SIGTERM or SIGINT: refuse what waits, finish what runs; a second one:\n"
-	"stop at once.\n"
+	"/version /stats. SIGTERM, SIGINT or SIGHUP: refuse what waits, finish what runs; a\n"
+	"second one: stop at once.\n"
 	"\n"
 	"Exit codes: 0 stopped as asked, 1 failure at run time, 2 wrong usage, 3 the model or\n"
 	"device cannot be used, 4 another daemon has the socket, 5 the socket cannot be made.\n";

@@ -254,6 +254,35 @@ class Lifecycle(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path + ".lock"))
         connection.close()
 
+    def test_every_signal_that_ends_it_lets_an_answer_be_finished(self):
+        for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(signo):
+                daemon = self.start()
+                connection, response = daemon.start_stream(max_tokens=40)
+                daemon.process.send_signal(signo)
+                self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
+                self.assertEqual(OK, daemon.wait_exit())
+                self.assertFalse(os.path.exists(self.path))
+                connection.close()
+
+    def test_the_end_of_its_terminal_is_nothing_to_one_started_by_nohup(self):
+        old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            daemon = self.start()
+        finally:
+            signal.signal(signal.SIGHUP, old)
+        daemon.process.send_signal(signal.SIGHUP)
+        self.assertEqual(200, daemon.get("/health").status)
+        daemon.process.send_signal(signal.SIGTERM)
+        self.assertEqual(OK, daemon.wait_exit())
+
+    def test_help_that_cannot_be_written_is_a_failure(self):
+        for option in ("--help", "--version"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([TARND, option], stdout=full, stderr=subprocess.PIPE)
+            self.assertEqual(FAILURE, done.returncode)
+            self.assertIn(b"No space left", done.stderr)
+
     def test_the_drain_timeout_ends_long_answers(self):
         daemon = self.start("--drain-timeout", "1")
         connection, response = daemon.start_stream(max_tokens=7000)
