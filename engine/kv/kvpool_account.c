@@ -273,7 +273,8 @@ int kvpool_charge_locked(struct kvpool_mem *self, uint64_t nr_new,
 	struct kvpool_local *pool = self->pool;
 	uint64_t bytes = nr_new * kvpool_page(self);
 
-	if (bytes && excess_bytes(pool, bytes))
+	if (bytes && (excess_bytes(pool, bytes) ||
+		      bytes > kvpool_owner_room_locked(self)))
 		kvpool_reap_locked(pool);
 	int err = bytes ? charge_owner(self, bytes) : 0;
 

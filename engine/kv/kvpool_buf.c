@@ -213,6 +213,8 @@ static void release_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 
 		nr_punched += gone > 0 ? (uint64_t)gone : 0;
 	}
+	if (mem->pool->ops->shed)
+		nr_punched += mem->pool->ops->shed(mem, first, end);
 	pthread_mutex_lock(&mem->pool->lock);
 	kvpool_account_locked(mem, -(int64_t)nr_committed,
 			      -(int64_t)nr_punched);

@@ -342,6 +342,7 @@ const struct kvpool_backend_ops kvpool_cuda_ops = {
 	.import_fd = kvpool_cuda_import,
 	.fence = kvpool_cuda_fence,
 	.retire = cuda_retire,
+	.shed = kvpool_cuda_shed,
 	.is_busy = cuda_is_busy,
 	.wait = kvpool_cuda_wait,
 	.grown = kvpool_cuda_grown,

@@ -153,6 +153,7 @@ void kvpool_cuda_unplan(struct kvpool_mem *mem);
 int kvpool_cuda_populate(struct kvpool_mem *mem, uint64_t first, uint64_t end);
 int64_t kvpool_cuda_punch(struct kvpool_mem *mem, uint64_t first, uint64_t end);
 int64_t kvpool_cuda_purge(struct kvpool_mem *mem);
+uint64_t kvpool_cuda_shed(struct kvpool_mem *mem, uint64_t first, uint64_t end);
 void kvpool_cuda_settle(struct kvpool_mem *mem);
 uint64_t kvpool_cuda_trim(struct kvpool_local *pool, uint64_t bytes);
 /* Unmap and free whatever @mem still has. Return: whether all of it went. */

@@ -428,6 +428,49 @@ int64_t kvpool_cuda_punch(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 	return gone || !err ? gone : err;
 }
 
+/* One handle that nobody uses, now or when its fence has passed. Return: pages that went. */
+static uint64_t give_up(struct kvpool_mem *mem, struct kvpool_cuda_handle *h)
+{
+	uint64_t seq = atomic_load(&kvpool_cuda(mem->pool)->issued);
+	int64_t gone;
+
+	h->is_released = true;
+	h->busy_until = seq;
+	gone = kvpool_cuda_punch(mem, h->first, h->first + 1);
+	return gone > 0 ? (uint64_t)gone : 0;
+}
+
+uint64_t kvpool_cuda_shed(struct kvpool_mem *mem, uint64_t first, uint64_t end)
+{
+	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
+
+	/* Pages at the front go as the buffer's window moves: that says nothing about its end. */
+	if (kvpool_cuda(mem->pool)->is_exact || end < cm->frontier)
+		return 0;
+	cm->frontier = first;
+	uint64_t page = kvpool_nr_pages(mem), gone = 0;
+	uint64_t nr_committed = kvpool_map_count(mem->committed, 0, page);
+	uint64_t excess =
+		kvpool_map_count(mem->present, 0, page) - nr_committed;
+	uint64_t allowed = nr_committed / KVPOOL_CUDA_WASTE_PART;
+
+	if (nr_committed && !allowed)
+		allowed = 1;
+	/* From the end, where the buffer will not be for longest. */
+	while (page > 0 && excess > allowed) {
+		struct kvpool_cuda_handle *h = cm->handles[--page];
+
+		if (!h)
+			continue;
+		page = h->first;
+		if (is_used(mem, h))
+			continue;
+		excess -= h->nr_pages < excess ? h->nr_pages : excess;
+		gone += give_up(mem, h);
+	}
+	return gone;
+}
+
 int64_t kvpool_cuda_purge(struct kvpool_mem *mem)
 {
 	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);

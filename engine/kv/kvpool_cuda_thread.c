@@ -23,7 +23,7 @@ static uint64_t pages_ahead(struct kvpool_mem *mem, uint64_t *out_first)
 	uint64_t spare = mem->nr_present - mem->nr_committed;
 	uint64_t first = cm->frontier, run;
 
-	if (mem->is_protected || mem->is_volatile ||
+	if (!mem->nr_committed || mem->is_protected || mem->is_volatile ||
 	    kvpool_to_pages(mem, mem->sealed_n) >= cm->frontier)
 		return 0;
 	/* Half of what may be ahead is there: no hurry. */

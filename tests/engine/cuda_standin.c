@@ -779,11 +779,11 @@ cuda_stream standin_stream(void)
 void standin_launch(cuda_stream stream, const void *addr, uint64_t bytes)
 {
 	pthread_mutex_lock(&lock);
-	if (stream->nr_work < MAX_WORK)
-		stream->work[stream->nr_work++] =
-			(struct work){ .to = (uint64_t)addr,
-				       .bytes = bytes,
-				       .ticket = ++stream->issued };
+	if (stream->nr_work == MAX_WORK)
+		abort(); /* a test that lost sight of its work */
+	stream->work[stream->nr_work++] = (struct work){
+		.to = (uint64_t)addr, .bytes = bytes, .ticket = ++stream->issued
+	};
 	pthread_mutex_unlock(&lock);
 }
 
@@ -794,6 +794,15 @@ void standin_finish(cuda_stream stream)
 	stream->nr_work = 0;
 	pthread_cond_broadcast(&progress);
 	pthread_mutex_unlock(&lock);
+}
+
+int standin_work_left(cuda_stream stream)
+{
+	pthread_mutex_lock(&lock);
+	int left = stream->nr_work;
+
+	pthread_mutex_unlock(&lock);
+	return left;
 }
 
 void standin_stream_end(cuda_stream stream)

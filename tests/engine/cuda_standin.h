@@ -60,6 +60,8 @@ cuda_stream standin_stream(void);
 void standin_launch(cuda_stream stream, const void *addr, uint64_t bytes);
 /* All work of @stream is done; what comes is held back again. */
 void standin_finish(cuda_stream stream);
+/* Kernels of @stream that run. */
+int standin_work_left(cuda_stream stream);
 void standin_stream_end(cuda_stream stream);
 
 #endif /* TARN_TESTS_ENGINE_CUDA_STANDIN_H */
