@@ -146,6 +146,12 @@ int kvpool_cuda_copy(struct kvpool_mem *to, struct kvpool_mem *from,
 /* Wait for all fences, some seconds at most, and free their events. */
 void kvpool_cuda_fences_deinit(struct kvpool_cuda *cuda);
 
+/* The largest power of two up to @n, which is not 0. */
+static inline uint64_t kvpool_cuda_floor_power(uint64_t n)
+{
+	return 1ull << (63 - __builtin_clzll(n));
+}
+
 /* kvpool_cuda_handle.c: physical memory, as struct kvpool_backend_ops has the calls */
 uint64_t kvpool_cuda_plan(struct kvpool_mem *mem, uint64_t first, uint64_t end,
 			  bool may_grow);

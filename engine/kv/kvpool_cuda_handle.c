@@ -9,11 +9,6 @@
 
 #include "engine/kv/kvpool_cuda.h"
 
-static uint64_t floor_power(uint64_t n)
-{
-	return n ? 1ull << (63 - __builtin_clzll(n)) : 0;
-}
-
 static uint32_t class_of(uint64_t nr_pages)
 {
 	return (uint32_t)__builtin_ctzll(nr_pages);
@@ -52,7 +47,7 @@ static uint64_t next_piece(struct kvpool_mem *mem, uint64_t *page, uint64_t end)
 				1 :
 				1ull << (KVPOOL_CUDA_CLASSES - 1);
 
-	return floor_power(run < most ? run : most);
+	return run ? kvpool_cuda_floor_power(run < most ? run : most) : 0;
 }
 
 uint64_t kvpool_cuda_allowance(const struct kvpool_mem *mem,
@@ -110,11 +105,12 @@ static uint64_t pages_to_grow(struct kvpool_mem *mem, uint64_t first,
 		false);
 	uint64_t room = (kvpool_room_locked(pool) - need) / kvpool_page(mem);
 	uint64_t most = 1ull << (KVPOOL_CUDA_CLASSES - 1);
-	uint64_t size = floor_power(nr_committed / KVPOOL_CUDA_WASTE_PART);
+	uint64_t size = nr_committed / KVPOOL_CUDA_WASTE_PART;
 
 	allowed = allowed < room ? allowed : room;
 	allowed = allowed < run ? allowed : run;
-	for (size = size < most ? size : most; size > 1; size /= 2) {
+	size = size ? kvpool_cuda_floor_power(size < most ? size : most) : 0;
+	for (; size > 1; size /= 2) {
 		uint64_t rest = (end - page) % size;
 
 		if (rest && size - rest <= allowed)

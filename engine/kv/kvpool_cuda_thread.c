@@ -34,7 +34,9 @@ static uint64_t pages_ahead(struct kvpool_mem *mem, uint64_t *out_first)
 		kvpool_cuda_allowance(mem, mem->nr_committed, spare, true);
 
 	*out_first = first;
-	return pages < run ? pages : run;
+	pages = pages < run ? pages : run;
+	/* One handle: several would cost as much each. */
+	return pages ? kvpool_cuda_floor_power(pages) : 0;
 }
 
 void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end)
@@ -57,7 +59,7 @@ void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end)
 	pthread_mutex_unlock(&mem->pool->lock);
 }
 
-/* One handle ahead, or a few where one does not fit. */
+/* Pages ahead of @mem, as many as it should have. */
 static void extend(struct kvpool_mem *mem)
 {
 	struct kvpool_local *pool = mem->pool;

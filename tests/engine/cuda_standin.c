@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver without a GPU: see cuda_standin.h. Everything is under one lock.
+ * The driver without a GPU: see cuda_standin.h. Devices, memory, and finding the
+ * entry points; streams are in cuda_standin_stream.c. Everything is under one
+ * lock.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -11,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/engine/cuda_standin.h"
+#include "tests/engine/cuda_standin_private.h"
 
 struct standin_config standin;
 
-enum { MAX_WORK = 64, MAX_CONTEXTS = 8 };
+enum { MAX_CONTEXTS = 8 };
 
 struct handle {
 	uint64_t bytes;
@@ -36,116 +38,82 @@ struct reservation {
 	LIST_ENTRY(reservation) link;
 };
 
-/* A use of memory by a kernel, or (of the library's stream) a copy that runs at its end. */
-struct work {
-	uint64_t to, from, bytes;
-	bool is_copy, is_clear;
-	uint64_t ticket;
-};
-
-struct cuda_stream_opaque {
-	bool is_held;
-	uint64_t issued, done; /* tickets */
-	struct work work[MAX_WORK];
-	int nr_work;
-	cuda_event waits[MAX_WORK];
-	int nr_waits;
-	LIST_ENTRY(cuda_stream_opaque) link;
-};
-
-struct cuda_event_opaque {
-	cuda_stream stream; /* NULL: not recorded, or of the default stream */
-	uint64_t ticket;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
+pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, handle) handles;
 static LIST_HEAD(, mapping) mappings;
 static LIST_HEAD(, reservation) reservations;
-static LIST_HEAD(, cuda_stream_opaque) streams;
-static struct standin_count count;
-static int64_t stolen_bytes;
-static pid_t init_pid; /* 0: not initialised */
+struct standin_count standin_now;
+pid_t standin_pid; /* 0: not initialised */
 
 static char primary; /* its address is the context */
 static __thread cuda_context stack[MAX_CONTEXTS];
 static __thread int depth;
 
-/* Begin a call: the lock, then why it must fail. */
-#define ENTER(name)                                                       \
-	pthread_mutex_lock(&lock);                                        \
-	cuda_status status = standin.fail ? standin.fail(name) : CUDA_OK; \
-	if (!status && init_pid != getpid())                              \
-		status = CUDA_NOT_INITIALIZED;                            \
-	if (status)                                                       \
-	return leave(status)
-
-static cuda_status leave(cuda_status status)
+cuda_status standin_leave(cuda_status status)
 {
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&standin_lock);
 	return status;
 }
 
-static bool has_context(void)
+bool standin_has_context(void)
 {
 	return depth && stack[depth - 1] == (cuda_context)&primary &&
-	       count.contexts;
+	       standin_now.contexts;
 }
 
 /* ---- devices ------------------------------------------------------------- */
 
 static cuda_status Init(unsigned int flags)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&standin_lock);
 	cuda_status status = standin.fail ? standin.fail("cuInit") : CUDA_OK;
 
 	if (!status)
 		status = flags ? CUDA_INVALID_VALUE : standin.init_status;
 	if (!status)
-		init_pid = getpid();
-	return leave(status);
+		standin_pid = getpid();
+	return standin_leave(status);
 }
 
 static cuda_status DriverGetVersion(int *out)
 {
 	ENTER("cuDriverGetVersion");
 	*out = 12080;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status DeviceGetCount(int *out)
 {
 	ENTER("cuDeviceGetCount");
 	*out = standin.nr_devices;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status DeviceGet(int *out, int ordinal)
 {
 	ENTER("cuDeviceGet");
 	if (ordinal < 0 || ordinal >= standin.nr_devices)
-		return leave(CUDA_INVALID_DEVICE);
+		return standin_leave(CUDA_INVALID_DEVICE);
 	*out = ordinal;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status DeviceGetAttribute(int *out, int attribute, int device)
 {
 	ENTER("cuDeviceGetAttribute");
 	if (device >= standin.nr_devices)
-		return leave(CUDA_INVALID_DEVICE);
+		return standin_leave(CUDA_INVALID_DEVICE);
 	*out = attribute == CUDA_ATTR_VMM      ? standin.has_vmm :
 	       attribute == CUDA_ATTR_POSIX_FD ? standin.has_fd :
 						 -1;
-	return leave(*out < 0 ? CUDA_INVALID_VALUE : CUDA_OK);
+	return standin_leave(*out < 0 ? CUDA_INVALID_VALUE : CUDA_OK);
 }
 
 static cuda_status DeviceGetUuid(struct cuda_uuid *out, int device)
 {
 	ENTER("cuDeviceGetUuid");
 	memset(out, 0x40 + device, sizeof(*out));
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status DeviceTotalMem(size_t *out, int device)
@@ -153,46 +121,46 @@ static cuda_status DeviceTotalMem(size_t *out, int device)
 	(void)device;
 	ENTER("cuDeviceTotalMem");
 	*out = standin.total_bytes;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status DevicePrimaryCtxRetain(cuda_context *out, int device)
 {
 	(void)device;
 	ENTER("cuDevicePrimaryCtxRetain");
-	count.contexts++;
+	standin_now.contexts++;
 	*out = (cuda_context)&primary;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status DevicePrimaryCtxRelease(int device)
 {
 	(void)device;
 	ENTER("cuDevicePrimaryCtxRelease");
-	if (!count.contexts)
-		return leave(CUDA_INVALID_CONTEXT);
-	count.contexts--;
-	return leave(CUDA_OK);
+	if (!standin_now.contexts)
+		return standin_leave(CUDA_INVALID_CONTEXT);
+	standin_now.contexts--;
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status CtxPushCurrent(cuda_context context)
 {
 	ENTER("cuCtxPushCurrent");
-	if (context != (cuda_context)&primary || !count.contexts ||
+	if (context != (cuda_context)&primary || !standin_now.contexts ||
 	    depth == MAX_CONTEXTS)
-		return leave(CUDA_INVALID_CONTEXT);
+		return standin_leave(CUDA_INVALID_CONTEXT);
 	stack[depth++] = context;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status CtxPopCurrent(cuda_context *out)
 {
 	/* Never fails while there is one: an error would say that something ran before. */
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&standin_lock);
 	if (!depth)
-		return leave(CUDA_INVALID_CONTEXT);
+		return standin_leave(CUDA_INVALID_CONTEXT);
 	*out = stack[--depth];
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 /* ---- memory -------------------------------------------------------------- */
@@ -217,9 +185,9 @@ MemGetAllocationGranularity(size_t *out, const struct cuda_alloc_prop *prop,
 {
 	ENTER("cuMemGetAllocationGranularity");
 	if (!is_prop_good(prop) || option != CUDA_GRANULARITY_MINIMUM)
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	*out = standin.granule_bytes;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status MemAddressReserve(cuda_addr *out, size_t bytes,
@@ -228,9 +196,9 @@ static cuda_status MemAddressReserve(cuda_addr *out, size_t bytes,
 {
 	ENTER("cuMemAddressReserve");
 	if (is_odd(bytes) || alignment % standin.granule_bytes || wish || flags)
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	if (standin.most_addresses && bytes > standin.most_addresses)
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	/* Room to align in; what sticks out is given back. */
 	uint64_t slack = standin.granule_bytes;
 	uint8_t *addr = mmap(NULL, bytes + slack, PROT_NONE,
@@ -238,7 +206,7 @@ static cuda_status MemAddressReserve(cuda_addr *out, size_t bytes,
 			     0);
 
 	if (addr == MAP_FAILED)
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	uint64_t skip = (slack - (uint64_t)addr % slack) % slack;
 
 	if (skip)
@@ -249,9 +217,9 @@ static cuda_status MemAddressReserve(cuda_addr *out, size_t bytes,
 	r->start = (uint64_t)addr + skip;
 	r->bytes = bytes;
 	LIST_INSERT_HEAD(&reservations, r, link);
-	count.reservations++;
+	standin_now.reservations++;
 	*out = r->start;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static struct mapping *mapping_at(uint64_t addr)
@@ -289,12 +257,12 @@ static cuda_status MemAddressFree(cuda_addr addr, size_t bytes)
 			break;
 	}
 	if (!r || is_any_mapped(addr, bytes))
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	munmap((void *)addr, bytes);
 	LIST_REMOVE(r, link);
 	free(r);
-	count.reservations--;
-	return leave(CUDA_OK);
+	standin_now.reservations--;
+	return standin_leave(CUDA_OK);
 }
 
 static struct handle *new_handle(uint64_t bytes, int fd, bool is_imported)
@@ -305,9 +273,9 @@ static struct handle *new_handle(uint64_t bytes, int fd, bool is_imported)
 	h->fd = fd;
 	h->is_imported = is_imported;
 	LIST_INSERT_HEAD(&handles, h, link);
-	count.handles++;
+	standin_now.handles++;
 	if (!is_imported)
-		count.used_bytes += bytes;
+		standin_now.used_bytes += bytes;
 	return h;
 }
 
@@ -329,7 +297,7 @@ static void drop_unused(struct handle *h)
 	if (!h->is_released || h->nr_mappings)
 		return;
 	if (!h->is_imported)
-		count.used_bytes -= h->bytes;
+		standin_now.used_bytes -= h->bytes;
 	close(h->fd);
 	LIST_REMOVE(h, link);
 	free(h);
@@ -341,17 +309,17 @@ static cuda_status MemCreate(cuda_handle *out, size_t bytes,
 {
 	ENTER("cuMemCreate");
 	if (is_odd(bytes) || !is_prop_good(prop) || flags)
-		return leave(CUDA_INVALID_VALUE);
-	if (bytes + count.used_bytes + (uint64_t)stolen_bytes >
+		return standin_leave(CUDA_INVALID_VALUE);
+	if (bytes + standin_now.used_bytes + standin_now.stolen_bytes >
 	    standin.total_bytes)
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	int fd = memfd_create("standin-cuda", MFD_CLOEXEC);
 
 	if (fd < 0 || ftruncate(fd, (off_t)bytes))
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	*out = (cuda_handle)new_handle(bytes, fd, false);
-	count.creates++;
-	return leave(CUDA_OK);
+	standin_now.creates++;
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status MemRelease(cuda_handle handle)
@@ -360,11 +328,11 @@ static cuda_status MemRelease(cuda_handle handle)
 	struct handle *h = find_handle(handle);
 
 	if (!h)
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	h->is_released = true;
-	count.handles--;
+	standin_now.handles--;
 	drop_unused(h);
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status MemMap(cuda_addr addr, size_t bytes, size_t offset,
@@ -383,39 +351,22 @@ static cuda_status MemMap(cuda_addr addr, size_t bytes, size_t offset,
 	}
 	if (!h || !r || is_odd(bytes) || addr % standin.granule_bytes ||
 	    offset || bytes > h->bytes || flags || is_any_mapped(addr, bytes))
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	if (mmap((void *)addr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd,
 		 0) == MAP_FAILED)
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	struct mapping *m = calloc(1, sizeof(*m));
 
 	*m = (struct mapping){ .start = addr, .bytes = bytes, .handle = h };
 	LIST_INSERT_HEAD(&mappings, m, link);
 	h->nr_mappings++;
-	count.mappings++;
-	count.maps++;
-	return leave(CUDA_OK);
-}
-
-/* A kernel that has not ended would fault here. */
-static void check_uses(uint64_t addr, uint64_t bytes)
-{
-	cuda_stream stream;
-
-	LIST_FOREACH(stream, &streams, link)
-	{
-		for (int i = 0; i < stream->nr_work; i++) {
-			const struct work *w = &stream->work[i];
-
-			if (w->ticket > stream->done &&
-			    addr < w->to + w->bytes && w->to < addr + bytes)
-				count.nr_violations++;
-		}
-	}
+	standin_now.mappings++;
+	standin_now.maps++;
+	return standin_leave(CUDA_OK);
 }
 
 /* Whether [addr, addr + bytes) is nothing but mappings, whole ones where @is_whole. */
-static bool is_all_mapped(uint64_t addr, uint64_t bytes, bool is_whole)
+bool standin_is_mapped(uint64_t addr, uint64_t bytes, bool is_whole)
 {
 	uint64_t at = addr, end = addr + bytes;
 
@@ -432,9 +383,9 @@ static bool is_all_mapped(uint64_t addr, uint64_t bytes, bool is_whole)
 static cuda_status MemUnmap(cuda_addr addr, size_t bytes)
 {
 	ENTER("cuMemUnmap");
-	if (is_odd(bytes) || !is_all_mapped(addr, bytes, true))
-		return leave(CUDA_INVALID_VALUE);
-	check_uses(addr, bytes);
+	if (is_odd(bytes) || !standin_is_mapped(addr, bytes, true))
+		return standin_leave(CUDA_INVALID_VALUE);
+	standin_check_uses(addr, bytes);
 	for (uint64_t at = addr; at < addr + bytes;) {
 		struct mapping *m = mapping_at(at);
 
@@ -446,10 +397,10 @@ static cuda_status MemUnmap(cuda_addr addr, size_t bytes)
 		drop_unused(m->handle);
 		LIST_REMOVE(m, link);
 		free(m);
-		count.mappings--;
+		standin_now.mappings--;
 	}
-	count.unmaps++;
-	return leave(CUDA_OK);
+	standin_now.unmaps++;
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status MemSetAccess(cuda_addr addr, size_t bytes,
@@ -458,17 +409,17 @@ static cuda_status MemSetAccess(cuda_addr addr, size_t bytes,
 	ENTER("cuMemSetAccess");
 	if (nr != 1 || access->location.type != CUDA_ON_DEVICE ||
 	    access->location.id >= standin.nr_devices || is_odd(bytes) ||
-	    !is_all_mapped(addr, bytes, false))
-		return leave(CUDA_INVALID_VALUE);
+	    !standin_is_mapped(addr, bytes, false))
+		return standin_leave(CUDA_INVALID_VALUE);
 	int prot = access->prot == CUDA_PROT_READWRITE ?
 			   PROT_READ | PROT_WRITE :
 		   access->prot == CUDA_PROT_READ ? PROT_READ :
 						    PROT_NONE;
 
 	if (mprotect((void *)addr, bytes, prot))
-		return leave(CUDA_OUT_OF_MEMORY);
-	count.set_accesses++;
-	return leave(CUDA_OK);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
+	standin_now.set_accesses++;
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status MemExportToShareableHandle(void *out, cuda_handle handle,
@@ -479,13 +430,13 @@ static cuda_status MemExportToShareableHandle(void *out, cuda_handle handle,
 	struct handle *h = find_handle(handle);
 
 	if (!h || type != CUDA_POSIX_FD || flags)
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	int fd = dup(h->fd);
 
 	if (fd < 0)
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	*(int *)out = fd;
-	return leave(CUDA_OK);
+	return standin_leave(CUDA_OK);
 }
 
 static cuda_status MemImportFromShareableHandle(cuda_handle *out,
@@ -501,163 +452,27 @@ static cuda_status MemImportFromShareableHandle(cuda_handle *out,
 	if (type != CUDA_POSIX_FD ||
 	    readlink(path, name, sizeof(name) - 1) < 0 ||
 	    strncmp(name, "/memfd:standin-cuda", 19) || fstat(fd, &st))
-		return leave(CUDA_INVALID_VALUE);
+		return standin_leave(CUDA_INVALID_VALUE);
 	fd = dup(fd);
 	if (fd < 0)
-		return leave(CUDA_OUT_OF_MEMORY);
+		return standin_leave(CUDA_OUT_OF_MEMORY);
 	*out = (cuda_handle)new_handle((uint64_t)st.st_size, fd, true);
-	return leave(CUDA_OK);
-}
-
-/* ---- streams and events -------------------------------------------------- */
-
-static cuda_stream new_stream(bool is_held)
-{
-	cuda_stream stream = calloc(1, sizeof(*stream));
-
-	stream->is_held = is_held;
-	LIST_INSERT_HEAD(&streams, stream, link);
-	return stream;
-}
-
-static cuda_status StreamCreate(cuda_stream *out, unsigned int flags)
-{
-	(void)flags;
-	ENTER("cuStreamCreate");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	*out = new_stream(false);
-	count.streams++;
-	return leave(CUDA_OK);
-}
-
-static cuda_status StreamDestroy(cuda_stream stream)
-{
-	ENTER("cuStreamDestroy");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	LIST_REMOVE(stream, link);
-	free(stream);
-	count.streams--;
-	return leave(CUDA_OK);
-}
-
-static bool is_event_done(cuda_event event)
-{
-	return !event->stream || event->ticket <= event->stream->done;
-}
-
-static void run_work(cuda_stream stream)
-{
-	for (int i = 0; i < stream->nr_work; i++) {
-		const struct work *w = &stream->work[i];
-
-		if (w->is_copy)
-			memcpy((void *)w->to, (void *)w->from, w->bytes);
-		else if (w->is_clear)
-			memset((void *)w->to, 0, w->bytes);
-	}
-	stream->nr_work = 0;
-}
-
-static cuda_status StreamSynchronize(cuda_stream stream)
-{
-	ENTER("cuStreamSynchronize");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	for (int i = 0; i < stream->nr_waits; i++) {
-		while (!is_event_done(stream->waits[i]))
-			pthread_cond_wait(&progress, &lock);
-	}
-	stream->nr_waits = 0;
-	run_work(stream);
-	return leave(CUDA_OK);
-}
-
-static cuda_status StreamWaitEvent(cuda_stream stream, cuda_event event,
-				   unsigned int flags)
-{
-	ENTER("cuStreamWaitEvent");
-	if (!has_context() || flags || stream->nr_waits == MAX_WORK)
-		return leave(CUDA_INVALID_CONTEXT);
-	stream->waits[stream->nr_waits++] = event;
-	return leave(CUDA_OK);
-}
-
-static cuda_status EventCreate(cuda_event *out, unsigned int flags)
-{
-	(void)flags;
-	ENTER("cuEventCreate");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	*out = calloc(1, sizeof(**out));
-	count.events++;
-	return leave(CUDA_OK);
-}
-
-static cuda_status EventDestroy(cuda_event event)
-{
-	ENTER("cuEventDestroy");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	free(event);
-	count.events--;
-	return leave(CUDA_OK);
-}
-
-static cuda_status EventRecord(cuda_event event, cuda_stream stream)
-{
-	ENTER("cuEventRecord");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	event->stream = stream;
-	event->ticket = stream ? ++stream->issued : 0;
-	if (stream && !stream->is_held)
-		stream->done = stream->issued;
-	return leave(CUDA_OK);
-}
-
-static cuda_status EventQuery(cuda_event event)
-{
-	ENTER("cuEventQuery");
-	if (!has_context())
-		return leave(CUDA_INVALID_CONTEXT);
-	return leave(is_event_done(event) ? CUDA_OK : CUDA_NOT_READY);
-}
-
-static cuda_status add_work(cuda_stream stream, struct work work)
-{
-	if (!has_context() || stream->nr_work == MAX_WORK)
-		return CUDA_INVALID_CONTEXT;
-	if (!is_all_mapped(work.to, work.bytes, false) ||
-	    (work.is_copy && !is_all_mapped(work.from, work.bytes, false)))
-		return CUDA_INVALID_VALUE;
-	stream->work[stream->nr_work++] = work;
-	return CUDA_OK;
-}
-
-static cuda_status MemsetD8Async(cuda_addr addr, unsigned char value,
-				 size_t bytes, cuda_stream stream)
-{
-	ENTER("cuMemsetD8Async");
-	return leave(
-		value ? CUDA_INVALID_VALUE :
-			add_work(stream, (struct work){ .to = addr,
-							.bytes = bytes,
-							.is_clear = true }));
-}
-
-static cuda_status MemcpyDtoDAsync(cuda_addr to, cuda_addr from, size_t bytes,
-				   cuda_stream stream)
-{
-	ENTER("cuMemcpyDtoDAsync");
-	return leave(add_work(stream, (struct work){ .to = to,
-						     .from = from,
-						     .bytes = bytes,
-						     .is_copy = true }));
+	return standin_leave(CUDA_OK);
 }
 
 /* ---- the library --------------------------------------------------------- */
+
+/* Entry points of the other file. */
+#define StreamCreate standin_StreamCreate
+#define StreamDestroy standin_StreamDestroy
+#define StreamSynchronize standin_StreamSynchronize
+#define StreamWaitEvent standin_StreamWaitEvent
+#define EventCreate standin_EventCreate
+#define EventDestroy standin_EventDestroy
+#define EventRecord standin_EventRecord
+#define EventQuery standin_EventQuery
+#define MemsetD8Async standin_MemsetD8Async
+#define MemcpyDtoDAsync standin_MemcpyDtoDAsync
 
 static cuda_status find_entry(const char *name, void **out, int version)
 {
@@ -720,10 +535,10 @@ void standin_install(void)
 
 struct standin_count standin_counts(void)
 {
-	pthread_mutex_lock(&lock);
-	struct standin_count now = count;
+	pthread_mutex_lock(&standin_lock);
+	struct standin_count now = standin_now;
 
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&standin_lock);
 	return now;
 }
 
@@ -750,65 +565,19 @@ uint64_t standin_mapped_bytes(const void *addr, uint64_t bytes)
 	uint64_t start = (uint64_t)addr, sum = 0;
 	struct mapping *m;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&standin_lock);
 	LIST_FOREACH(m, &mappings, link)
 	{
 		if (m->start >= start && m->start - start < bytes)
 			sum += m->bytes;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&standin_lock);
 	return sum;
 }
 
 void standin_steal(int64_t bytes)
 {
-	pthread_mutex_lock(&lock);
-	stolen_bytes += bytes;
-	pthread_mutex_unlock(&lock);
-}
-
-cuda_stream standin_stream(void)
-{
-	pthread_mutex_lock(&lock);
-	cuda_stream stream = new_stream(true);
-
-	pthread_mutex_unlock(&lock);
-	return stream;
-}
-
-void standin_launch(cuda_stream stream, const void *addr, uint64_t bytes)
-{
-	pthread_mutex_lock(&lock);
-	if (stream->nr_work == MAX_WORK)
-		abort(); /* a test that lost sight of its work */
-	stream->work[stream->nr_work++] = (struct work){
-		.to = (uint64_t)addr, .bytes = bytes, .ticket = ++stream->issued
-	};
-	pthread_mutex_unlock(&lock);
-}
-
-void standin_finish(cuda_stream stream)
-{
-	pthread_mutex_lock(&lock);
-	stream->done = stream->issued;
-	stream->nr_work = 0;
-	pthread_cond_broadcast(&progress);
-	pthread_mutex_unlock(&lock);
-}
-
-int standin_work_left(cuda_stream stream)
-{
-	pthread_mutex_lock(&lock);
-	int left = stream->nr_work;
-
-	pthread_mutex_unlock(&lock);
-	return left;
-}
-
-void standin_stream_end(cuda_stream stream)
-{
-	pthread_mutex_lock(&lock);
-	LIST_REMOVE(stream, link);
-	free(stream);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&standin_lock);
+	standin_now.stolen_bytes += (uint64_t)bytes;
+	pthread_mutex_unlock(&standin_lock);
 }

