@@ -152,30 +152,66 @@ static inline uint64_t kvpool_cuda_floor_power(uint64_t n)
 	return 1ull << (63 - __builtin_clzll(n));
 }
 
-/* kvpool_cuda_handle.c: physical memory, as struct kvpool_backend_ops has the calls */
+/* Its place in kvpool_cuda.kept. */
+static inline uint32_t kvpool_cuda_class(uint64_t nr_pages)
+{
+	return (uint32_t)__builtin_ctzll(nr_pages);
+}
+
+static inline void kvpool_cuda_push(struct kvpool_cuda_handle **list,
+				    struct kvpool_cuda_handle *h)
+{
+	h->next = *list;
+	*list = h;
+}
+
+/* NULL: the list is empty. */
+static inline struct kvpool_cuda_handle *
+kvpool_cuda_pop(struct kvpool_cuda_handle **list)
+{
+	struct kvpool_cuda_handle *h = *list;
+
+	if (h)
+		*list = h->next;
+	return h;
+}
+
+/* kvpool_cuda_plan.c: which handles; plan and unplan as struct kvpool_backend_ops has them */
 uint64_t kvpool_cuda_plan(struct kvpool_mem *mem, uint64_t first, uint64_t end,
 			  bool may_grow);
 void kvpool_cuda_unplan(struct kvpool_mem *mem);
+/*
+ * The next handle's worth of absent pages in [*page, end): moves *page to its start. The largest
+ * power of two that fits. Return: its pages; 0 at the end.
+ */
+uint64_t kvpool_cuda_next_piece(struct kvpool_mem *mem, uint64_t *page,
+				uint64_t end);
+/*
+ * Pages that @mem may get beyond its committed ones, when @nr_new absent pages have become such
+ * and it has @nr_committed. @is_ahead: made by the thread. pool->lock held.
+ */
+uint64_t kvpool_cuda_allowance(const struct kvpool_mem *mem,
+			       uint64_t nr_committed, uint64_t nr_new,
+			       bool is_ahead);
+
+/* kvpool_cuda_handle.c: mapping */
 int kvpool_cuda_populate(struct kvpool_mem *mem, uint64_t first, uint64_t end);
-int64_t kvpool_cuda_punch(struct kvpool_mem *mem, uint64_t first, uint64_t end);
-int64_t kvpool_cuda_purge(struct kvpool_mem *mem);
-uint64_t kvpool_cuda_shed(struct kvpool_mem *mem, uint64_t first, uint64_t end);
-void kvpool_cuda_settle(struct kvpool_mem *mem);
-uint64_t kvpool_cuda_trim(struct kvpool_local *pool, uint64_t bytes);
-/* Unmap and free whatever @mem still has. Return: whether all of it went. */
-bool kvpool_cuda_strip(struct kvpool_mem *mem);
+/* Return: whether it is unmapped, and on the list of freed ones, for settle. */
+bool kvpool_cuda_unmap(struct kvpool_mem *mem, struct kvpool_cuda_handle *h);
 /* Map all handles of @mem that lie in [first, end) with @prot. All or nothing. */
 int kvpool_cuda_set_access(struct kvpool_mem *mem, uint64_t first, uint64_t end,
 			   int prot);
 void kvpool_cuda_prop(const struct kvpool_cuda *cuda,
 		      struct cuda_alloc_prop *out_prop);
-/*
- * Pages that @mem may get beyond its @nr_committed committed ones, where it has @excess such.
- * pool->lock held.
- */
-uint64_t kvpool_cuda_allowance(const struct kvpool_mem *mem,
-			       uint64_t nr_committed, uint64_t excess,
-			       bool is_ahead);
+
+/* kvpool_cuda_reclaim.c: giving back, as struct kvpool_backend_ops has the calls */
+int64_t kvpool_cuda_punch(struct kvpool_mem *mem, uint64_t first, uint64_t end);
+int64_t kvpool_cuda_purge(struct kvpool_mem *mem);
+uint64_t kvpool_cuda_shed(struct kvpool_mem *mem, uint64_t first, uint64_t end);
+void kvpool_cuda_settle(struct kvpool_mem *mem);
+uint64_t kvpool_cuda_trim(struct kvpool_local *pool, uint64_t bytes);
+/* Unmap whatever @mem still has. Return: whether all of it went. */
+bool kvpool_cuda_strip(struct kvpool_mem *mem);
 
 /* kvpool_cuda_thread.c: what happens beside the callers */
 int kvpool_cuda_start(struct kvpool_local *pool);

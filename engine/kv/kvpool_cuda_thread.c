@@ -30,8 +30,7 @@ static uint64_t pages_ahead(struct kvpool_mem *mem, uint64_t *out_first)
 	if (spare && spare >= target / 2)
 		return 0;
 	run = kvpool_map_run(NULL, mem->present, &first, kvpool_nr_pages(mem));
-	uint64_t pages =
-		kvpool_cuda_allowance(mem, mem->nr_committed, spare, true);
+	uint64_t pages = kvpool_cuda_allowance(mem, mem->nr_committed, 0, true);
 
 	*out_first = first;
 	pages = pages < run ? pages : run;

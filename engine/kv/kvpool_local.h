@@ -150,8 +150,8 @@ struct kvpool_backend_ops {
 	/* Pages [first, end) are given up: fences so far are before their end. mem->lock held. */
 	void (*retire)(struct kvpool_mem *mem, uint64_t first, uint64_t end);
 	/*
-	 * After a release of [first, end): where the memory was cut short, spare pages that are more
-	 * than the rest deserves go. Return: pages. mem->lock held.
+	 * After a release of [first, end): where the memory was cut short, spare pages that are
+	 * more than the rest deserves go. Return: pages. mem->lock held.
 	 */
 	uint64_t (*shed)(struct kvpool_mem *mem, uint64_t first, uint64_t end);
 	/* Whether work may still touch a memory that was given up. pool->lock held. */

@@ -193,7 +193,7 @@ static struct kvpool_mem *recycled_locked(struct kvpool_local *pool,
 	return mem;
 }
 
-/* As the backend makes it; once more without idle memories, which hold descriptors and addresses. */
+/* As the backend makes it; if need be without idle memories, which hold descriptors, addresses. */
 static int create_mem(struct kvpool_mem *mem)
 {
 	struct kvpool_local *pool = mem->pool;

@@ -92,7 +92,7 @@ struct kvpool_options {
 	uint64_t limit_bytes; /* all memory of the pool, spare pages included; 0 is -EINVAL */
 	/*
 	 * Pages kept ready for what comes: memfd keeps committed ones after their buffer is gone,
-	 * the kernel keeps zeroed huge ones, cuda does as memfd and makes pages ahead of the commit.
+	 * the kernel keeps zeroed huge ones, cuda does as memfd and makes pages ahead of commits.
 	 * Counted apart, at most this; 0: none.
 	 */
 	uint64_t spare_limit_bytes;
@@ -131,9 +131,9 @@ struct kvpool_options {
  *
  * KVPOOL_BACKEND_AUTO takes the kernel's device where it opens and speaks this library's ABI. Never
  * the GPU, which is asked for by name; a process that uses it must not fork and go on using it.
- * Return: 0; -ENODEV (the backend's device or driver is not there; kvpool_cuda_check() says why); -EACCES (device or pool do not
- * admit this process); -EOPNOTSUPP (a name, where pools are private; a module of another ABI; a
- * driver or GPU without what cuda needs; nodes for cuda);
+ * Return: 0; -ENODEV (the backend's device or driver is not there; kvpool_cuda_check() says why);
+ * -EACCES (device or pool do not admit this process); -EOPNOTSUPP (a name, where pools are private;
+ * a module of another ABI; a driver or GPU without what cuda needs; nodes for cuda);
  * -EINVAL (also: options->size too small, a bad name, no such node); -E2BIG (options->size larger
  * than this library's, with something in the rest); -ENOENT (is_read_only); -EMFILE, -ENFILE.
  */
@@ -438,9 +438,9 @@ int kvpool_buf_export(struct kvpool_buf *buf);
  * A buffer over a received descriptor of the same backend, read-only; @fd stays the caller's. The
  * memory is the sender's account. On the kernel backend what is sealed is mapped; descriptors that
  * went over a socket share one vote, so a sender who lets go of his takes ours: import only from
- * whom you trust. Cuda: from a process of the same uid (else -EPERM), which could still write what it
- * sent. Return: 0; -EINVAL for a descriptor of another kind, one that is not sealed (its sender
- * could change it under us) or one of another GPU; -EOPNOTSUPP; -EMFILE.
+ * whom you trust. Cuda: only from a process of the same uid (else -EPERM), which could still write
+ * what it sent. Return: 0; -EINVAL for a descriptor of another kind, one that is not sealed (its
+ * sender could change it under us) or one of another GPU; -EOPNOTSUPP; -EMFILE.
  */
 int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf);
 

@@ -2,7 +2,8 @@
 /*
  * For the pool tests: fixtures with a pool and one buffer in it, and small
  * helpers that assert. Tests of fixture kvpool run over every backend (cuda on a
- * driver without a GPU), those of memfd_pool and kernel_pool over one. Included by test programs only.
+ * driver without a GPU), those of memfd_pool and kernel_pool over one. Included
+ * by test programs only.
  */
 #ifndef TARN_TESTS_ENGINE_KVPOOL_KIT_H
 #define TARN_TESTS_ENGINE_KVPOOL_KIT_H

@@ -213,6 +213,18 @@ TEST_F(cuda, a_quota_is_exact_with_what_comes_ahead)
 	kvpool_buf_put(b);
 }
 
+TEST_F(cuda, a_larger_handle_is_not_taken_past_the_quota)
+{
+	struct kvpool_buf *a = owned(self->pool, 1000);
+
+	ASSERT_EQ(0, kvpool_set_quota(self->pool, 1000, 50 * PAGE, UINT64_MAX));
+	ASSERT_EQ(0, commit(a, 0, 40));
+	/* Rounded up to handles of 4 pages it would be 52. */
+	ASSERT_EQ(0, commit(a, 40, 9));
+	EXPECT_TRUE(mapped_pages(a) <= 50);
+	kvpool_buf_put(a);
+}
+
 TEST_F(cuda, what_drains_counts_against_the_quota)
 {
 	struct kvpool_buf *b = owned(self->pool, 1000), *a;
