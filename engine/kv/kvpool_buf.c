@@ -69,6 +69,8 @@ void kvpool_local_free(struct kvpool_buf *base)
 	struct kvpool_local *pool = mem->pool;
 
 	pthread_mutex_lock(&pool->lock);
+	if (pool->ops->quiesce)
+		pool->ops->quiesce(mem);
 	if (buf->is_needed) {
 		mem->nr_votes--;
 		/* Kept by its publication alone: it may be taken from now on. */
@@ -315,7 +317,7 @@ int kvpool_local_buf_stat(struct kvpool_buf *buf,
 		.is_volatile = mem->is_volatile,
 		.is_published = mem->is_published,
 		.is_purged = mem->is_purged,
-		.nr_refs = mem->nr_refs,
+		.nr_refs = mem->nr_refs - mem->nr_own_refs,
 		.nr_votes = mem->nr_votes,
 		.nr_keys = nr_keys,
 	};

@@ -149,6 +149,7 @@ static int cuda_open(struct kvpool_local *pool,
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&cuda->wake, &attr);
 	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&cuda->idle, NULL);
 	pool->backend = cuda;
 	pool->base.page_bytes = cuda->page_bytes;
 	return 0;
@@ -189,6 +190,7 @@ static void cuda_close(struct kvpool_local *pool)
 	kvpool_cuda_ranges_deinit(cuda);
 	cuda->driver->DevicePrimaryCtxRelease(cuda->device);
 	pthread_cond_destroy(&cuda->wake);
+	pthread_cond_destroy(&cuda->idle);
 	pthread_mutex_destroy(&cuda->work_lock);
 	pthread_mutex_destroy(&cuda->fence_lock);
 	free(cuda);
@@ -346,6 +348,7 @@ const struct kvpool_backend_ops kvpool_cuda_ops = {
 	.is_busy = cuda_is_busy,
 	.wait = kvpool_cuda_wait,
 	.grown = kvpool_cuda_grown,
+	.quiesce = kvpool_cuda_quiesce,
 	.settle = kvpool_cuda_settle,
 	.trim = kvpool_cuda_trim,
 	.base = cuda_base,

@@ -105,7 +105,9 @@ struct kvpool_cuda {
 	struct kvpool_cuda_handle *kept[KVPOOL_CUDA_CLASSES]; /* in spare_bytes */
 	struct kvpool_cuda_queue queue; /* memories to make pages ahead in */
 	pthread_t thread;
-	pthread_cond_t wake;
+	pthread_cond_t wake; /* the thread */
+	struct kvpool_mem *current; /* what the thread is at */
+	pthread_cond_t idle; /* current is another */
 	bool is_stopping;
 	atomic_bool has_waiting; /* some memory's is_waiting */
 };
@@ -217,6 +219,7 @@ bool kvpool_cuda_strip(struct kvpool_mem *mem);
 int kvpool_cuda_start(struct kvpool_local *pool);
 void kvpool_cuda_stop(struct kvpool_local *pool);
 void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end);
+void kvpool_cuda_quiesce(struct kvpool_mem *mem);
 
 /* kvpool_cuda_share.c: published buffers as descriptors */
 int kvpool_cuda_export(struct kvpool_mem *mem);

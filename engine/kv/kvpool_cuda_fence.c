@@ -132,6 +132,29 @@ static bool wait_beyond(struct kvpool_cuda *cuda, uint64_t seen)
 	return true;
 }
 
+/* Whether memory that was given up waits for work, so that waiting can help. */
+static bool is_awaited(struct kvpool_cuda *cuda)
+{
+	struct kvpool_local *pool = cuda->pool;
+	struct kvpool_mem *mem;
+
+	pthread_mutex_lock(&pool->lock);
+	bool is_any = !TAILQ_EMPTY(&pool->draining) ||
+		      atomic_load(&cuda->has_waiting);
+
+	TAILQ_FOREACH(mem, &pool->volatiles, volatile_link)
+	{
+		if (is_any)
+			break;
+		is_any = mem->nr_committed && !mem->is_exported &&
+			 !mem->is_imported &&
+			 atomic_load(&kvpool_cuda_mem(mem)->busy_until) >
+				 atomic_load(&cuda->done);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return is_any;
+}
+
 bool kvpool_cuda_wait(struct kvpool_local *pool, uint64_t *state)
 {
 	struct kvpool_cuda *cuda = kvpool_cuda(pool);
@@ -139,7 +162,7 @@ bool kvpool_cuda_wait(struct kvpool_local *pool, uint64_t *state)
 
 	if (!*state)
 		*state = atomic_load(&cuda->issued);
-	if (seen >= *state || *state == UINT64_MAX)
+	if (seen >= *state || *state == UINT64_MAX || !is_awaited(cuda))
 		return false;
 	if (!wait_beyond(cuda, seen)) {
 		*state = UINT64_MAX;

@@ -51,6 +51,7 @@ void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end)
 	pthread_mutex_lock(&mem->pool->lock);
 	if (!cm->is_queued && !cuda->is_stopping && pages_ahead(mem, &first)) {
 		mem->nr_refs++;
+		mem->nr_own_refs++;
 		cm->is_queued = true;
 		TAILQ_INSERT_TAIL(&cuda->queue, cm, link);
 		pthread_cond_signal(&cuda->wake);
@@ -67,7 +68,7 @@ static void extend(struct kvpool_mem *mem)
 	pthread_mutex_lock(&mem->lock);
 	pthread_mutex_lock(&pool->lock);
 	/* Ours is not the only reference, or nobody waits for the pages. */
-	nr = mem->nr_refs > 1 ? pages_ahead(mem, &first) : 0;
+	nr = mem->nr_refs > mem->nr_own_refs ? pages_ahead(mem, &first) : 0;
 	if (nr) {
 		kvpool_cuda_plan(mem, first, first + nr, false);
 		kvpool_account_locked(mem, 0, (int64_t)nr);
@@ -146,6 +147,33 @@ static void sleep_locked(struct kvpool_cuda *cuda)
 	pthread_cond_timedwait(&cuda->wake, &pool->lock, &time);
 }
 
+/* Take @cm, which has a reference for it, off the queue. */
+static void dequeue(struct kvpool_cuda *cuda, struct kvpool_cuda_mem *cm)
+{
+	TAILQ_REMOVE(&cuda->queue, cm, link);
+	cm->is_queued = false;
+}
+
+static void put_own_locked(struct kvpool_mem *mem)
+{
+	mem->nr_own_refs--;
+	kvpool_mem_put_locked(mem);
+}
+
+void kvpool_cuda_quiesce(struct kvpool_mem *mem)
+{
+	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
+	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
+
+	/* The caller's handle is a reference still: this is not the last one. */
+	if (cm->is_queued) {
+		dequeue(cuda, cm);
+		put_own_locked(mem);
+	}
+	while (cuda->current == mem)
+		pthread_cond_wait(&cuda->idle, &mem->pool->lock);
+}
+
 static void *run(void *arg)
 {
 	struct kvpool_cuda *cuda = arg;
@@ -156,21 +184,24 @@ static void *run(void *arg)
 	while (!cuda->is_stopping) {
 		cm = TAILQ_FIRST(&cuda->queue);
 		if (cm) {
-			TAILQ_REMOVE(&cuda->queue, cm, link);
-			cm->is_queued = false;
+			struct kvpool_mem *mem = cm->mem;
+
+			dequeue(cuda, cm);
+			cuda->current = mem;
 			pthread_mutex_unlock(&pool->lock);
-			extend(cm->mem);
+			extend(mem);
 			pthread_mutex_lock(&pool->lock);
-			kvpool_mem_put_locked(cm->mem);
+			put_own_locked(mem);
+			cuda->current = NULL;
+			pthread_cond_broadcast(&cuda->idle);
 			continue;
 		}
 		sweep_locked(cuda);
 		sleep_locked(cuda);
 	}
 	while ((cm = TAILQ_FIRST(&cuda->queue))) {
-		TAILQ_REMOVE(&cuda->queue, cm, link);
-		cm->is_queued = false;
-		kvpool_mem_put_locked(cm->mem);
+		dequeue(cuda, cm);
+		put_own_locked(cm->mem);
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return NULL;

@@ -55,7 +55,8 @@ struct kvpool_mem {
 
 	/* Under pool->lock from here on; nr_* also under mem->lock when written. */
 	uint64_t nr_present, nr_committed; /* pages */
-	uint32_t nr_refs; /* handles, and one for being published */
+	uint32_t nr_refs; /* handles, one for being published, and: */
+	uint32_t nr_own_refs; /* the backend's, which callers do not see */
 	uint32_t nr_votes; /* handles that need the content */
 	uint64_t purge_count;
 	bool is_published, is_purged, is_volatile, is_idle, in_live_spare;
@@ -163,6 +164,11 @@ struct kvpool_backend_ops {
 	bool (*wait)(struct kvpool_local *pool, uint64_t *state);
 	/* Pages were committed up to @end: others may be made ahead. mem->lock held. */
 	void (*grown)(struct kvpool_mem *mem, uint64_t end);
+	/*
+	 * A handle goes: the backend gives up references of its own, so that what the handle is the
+	 * last user of is free when the call returns. pool->lock held, and let go meanwhile.
+	 */
+	void (*quiesce)(struct kvpool_mem *mem);
 	/* What punch has left over is to be kept or freed. pool->lock held. */
 	void (*settle)(struct kvpool_mem *mem);
 	/* Free what is kept ready and belongs to no memory. Return: bytes. pool->lock held. */

@@ -119,6 +119,55 @@ TEST_F_TIMEOUT(cuda, work_that_never_ends_is_an_error_not_a_hang, 60)
 	kvpool_buf_put(buf);
 }
 
+TEST_F(cuda, work_that_holds_nothing_is_not_waited_for)
+{
+	struct kvpool_buf *buf = used_buf(self->pool, self->stream, 200);
+	struct kvpool_buf *other;
+	struct timespec before, after;
+
+	ASSERT_EQ(0, kvpool_set_quota(self->pool, 0, 240 * PAGE, UINT64_MAX));
+	settle();
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	EXPECT_EQ(-EDQUOT, commit(buf, 200, 50));
+	ASSERT_EQ(0, kvpool_set_quota(self->pool, 0, UINT64_MAX, UINT64_MAX));
+	other = create_ok(self->pool, 256);
+	EXPECT_EQ(-ENOSPC, commit(other, 0, 100));
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	EXPECT_LT(after.tv_sec - before.tv_sec, 2);
+	kvpool_buf_put(other);
+	kvpool_buf_put(buf);
+}
+
+static cuda_status slow_map(const char *name)
+{
+	if (!strcmp(name, "cuMemMap"))
+		usleep(300);
+	return CUDA_OK;
+}
+
+TEST_F(cuda, what_is_put_is_free_though_pages_came_ahead_of_it)
+{
+	struct kvpool_buf *buf = create_ok(self->pool, 256);
+
+	standin.fail = slow_map;
+	for (int i = 0; i < 40; i++) {
+		struct kvpool_buf *old = create_ok(self->pool, 256);
+
+		ASSERT_EQ(0, commit(old, 0, 8));
+		if (i % 2)
+			usleep(200);
+		EXPECT_EQ(1, buf_stat_of(old).nr_refs);
+		kvpool_buf_put(old);
+		EXPECT_EQ(0, stat_of(self->pool).resident_bytes);
+		EXPECT_EQ(1, stat_of(self->pool).nr_buffers);
+		/* All of the pool can be had at once. */
+		ASSERT_EQ(0, commit(buf, 0, 256));
+		ASSERT_EQ(0, kvpool_buf_release(buf, 0, 256 * PAGE));
+	}
+	EXPECT_EQ(0, stat_of(self->pool).purges);
+	kvpool_buf_put(buf);
+}
+
 TEST_F(cuda, volatile_memory_is_not_purged_under_work)
 {
 	struct kvpool_buf *old = used_buf(self->pool, self->stream, 200);
