@@ -160,8 +160,7 @@ static void release_lost(struct kvpool_cuda *cuda)
 {
 	struct kvpool_cuda_handle *h;
 
-	while ((h = cuda->lost)) {
-		cuda->lost = h->next;
+	while ((h = kvpool_cuda_pop(&cuda->lost))) {
 		cuda->driver->MemRelease(h->handle);
 		free(h);
 	}
@@ -176,11 +175,8 @@ static void cuda_close(struct kvpool_local *pool)
 	for (int class = 0; class < KVPOOL_CUDA_CLASSES; class ++) {
 		struct kvpool_cuda_handle *h;
 
-		while ((h = cuda->kept[class])) {
-			cuda->kept[class] = h->next;
-			h->next = cuda->lost;
-			cuda->lost = h;
-		}
+		while ((h = kvpool_cuda_pop(&cuda->kept[class])))
+			kvpool_cuda_push(&cuda->lost, h);
 	}
 	release_lost(cuda);
 	if (!cuda->driver->CtxPushCurrent(cuda->context)) {
@@ -224,22 +220,41 @@ int kvpool_cuda_create(struct kvpool_mem *mem, uint64_t stride_bytes)
 	return 0;
 }
 
-/* Handles that no memory has; the locks of the caller are not known here. */
+/* For close; the locks of the caller are not known here. */
+static void lose(struct kvpool_cuda *cuda, struct kvpool_cuda_handle *h)
+{
+	pthread_mutex_lock(&cuda->range_lock);
+	kvpool_cuda_push(&cuda->lost, h);
+	pthread_mutex_unlock(&cuda->range_lock);
+}
+
+/* Handles that no memory has. */
 static void release_freed(struct kvpool_cuda *cuda, struct kvpool_cuda_mem *cm)
 {
 	struct kvpool_cuda_handle *h;
 
-	while ((h = cm->freed)) {
-		cm->freed = h->next;
-		if (!cuda->driver->MemRelease(h->handle)) {
+	while ((h = kvpool_cuda_pop(&cm->freed))) {
+		if (cuda->driver->MemRelease(h->handle))
+			lose(cuda, h);
+		else
 			free(h);
-			continue;
-		}
-		pthread_mutex_lock(&cuda->range_lock);
-		h->next = cuda->lost;
-		cuda->lost = h;
-		pthread_mutex_unlock(&cuda->range_lock);
 	}
+}
+
+/* What the driver does not unmap: the addresses under it are lost to this pool. */
+static void lose_mapped(struct kvpool_mem *mem)
+{
+	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
+	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
+	struct kvpool_cuda_handle *h;
+
+	for (uint64_t page = 0; page < kvpool_nr_pages(mem); page++) {
+		h = cm->handles[page];
+		if (h && h->first + h->nr_pages - 1 == page)
+			lose(cuda, h);
+	}
+	while ((h = kvpool_cuda_pop(&cm->stuck)))
+		lose(cuda, h);
 }
 
 static void cuda_destroy(struct kvpool_mem *mem)
@@ -249,10 +264,11 @@ static void cuda_destroy(struct kvpool_mem *mem)
 
 	if (!cm)
 		return;
-	/* A second try is all there is for what does not go: then its addresses are lost too. */
 	if (kvpool_cuda_strip(mem) || kvpool_cuda_strip(mem))
 		kvpool_cuda_range_put(cuda, (cuda_addr)mem->addr - cuda->base,
 				      cm->addr_bytes);
+	else
+		lose_mapped(mem);
 	release_freed(cuda, cm);
 	free(cm->handles);
 	free(cm);

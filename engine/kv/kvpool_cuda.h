@@ -11,8 +11,8 @@
  * What is charged, recycled, purged is decided by kvpool_account.c and its
  * neighbours; here it is done.
  *
- * Locks: mem->lock and pool->lock as kvpool_local.h says; below them, and never
- * two at a time, range_lock, fence_lock and work_lock.
+ * Locks: mem->lock and pool->lock as kvpool_local.h says; below them work_lock,
+ * then fence_lock; and range_lock, with no other below it.
  */
 #ifndef TARN_ENGINE_KV_KVPOOL_CUDA_H
 #define TARN_ENGINE_KV_KVPOOL_CUDA_H

@@ -259,10 +259,15 @@ static void recycle_locked(struct kvpool_mem *mem)
 	kvpool_account_locked(mem, 0, 0);
 	mem->account = NULL;
 	TAILQ_INSERT_TAIL(&pool->idle, mem, link);
-	if (pool->spare_bytes > pool->spare_limit_bytes)
-		kvpool_drop_spare_locked(
-			pool, pool->spare_bytes - pool->spare_limit_bytes,
-			NULL);
+	uint64_t most = pool->spare_limit_bytes;
+
+	/* What drained may come back when the limit is lower than it was. */
+	if (pool->limit_bytes < pool->resident_bytes)
+		most = 0;
+	else if (pool->limit_bytes - pool->resident_bytes < most)
+		most = pool->limit_bytes - pool->resident_bytes;
+	if (pool->spare_bytes > most)
+		kvpool_drop_spare_locked(pool, pool->spare_bytes - most, NULL);
 }
 
 /* Count the pages of @mem, which is nobody's, as draining ones or no longer so. */

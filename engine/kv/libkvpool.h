@@ -310,7 +310,8 @@ int kvpool_buf_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
  * Memory that is given up after this call (released, volatile, its last handle put) stays mapped
  * and untouched by others until that work is done, counted as draining or spare; seal and clone
  * read and write after it. A commit that only misses such memory waits for it, a few seconds at
- * most. Call it once for each batch of work, before giving up what the batch uses.
+ * most, and so does the last kvpool_put(). Call it once for each batch of work, before giving up
+ * what the batch uses.
  * Context: any thread, the pool alone is locked. Return: 0; -EOPNOTSUPP without KVPOOL_F_DEVICE;
  * -EBUSY (a thousand fences wait); -EIO.
  */

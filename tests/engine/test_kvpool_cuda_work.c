@@ -216,6 +216,18 @@ TEST_F(cuda, fences_are_bounded)
 	EXPECT_LE(standin_counts().events, 1024);
 }
 
+TEST_F(cuda, what_drained_obeys_a_limit_lowered_meanwhile)
+{
+	struct kvpool_buf *buf = used_buf(self->pool, self->stream, 60);
+
+	kvpool_buf_put(buf);
+	EXPECT_EQ(0, kvpool_set_limit(self->pool, 10 * PAGE));
+	EXPECT_GE(stat_of(self->pool).draining_bytes, 60 * PAGE);
+	standin_finish(self->stream);
+	EVENTUALLY(stat_of(self->pool).draining_bytes == 0);
+	expect_exact(self->pool);
+}
+
 /* ---- quotas ---- */
 
 static struct kvpool_buf *owned(struct kvpool *pool, uid_t uid)
@@ -488,6 +500,56 @@ TEST_TIMEOUT(every_nth_call_fails_and_nothing_is_left, 120)
 	TH_LOG("%d calls failed in turn", nth);
 	EXPECT_GT(nth, 60);
 	standin_stream_end(stream);
+}
+
+static atomic_bool is_lost;
+
+static cuda_status fail_all(const char *name)
+{
+	(void)name;
+	return is_lost ? failure : CUDA_OK;
+}
+
+/* Whatever the pool is in the middle of: errors, and an end. What the driver had is the driver's. */
+static void lose_device(cuda_status status)
+{
+	use_standin(GRANULE, 1 << 30);
+	standin.fail = fail_all;
+	struct kvpool *pool = open_growing(256, 64);
+	cuda_stream stream = standin_stream();
+	struct kvpool_buf *a = used_buf(pool, stream, 20),
+			  *b = used_buf(pool, stream, 20), *copy;
+
+	kvpool_buf_put(b);
+	b = create_ok(pool, 64);
+	ASSERT_EQ(0, commit(b, 0, 30));
+	failure = status;
+	is_lost = true;
+	EXPECT_EQ(-EIO, commit(a, 100, 10));
+	EXPECT_EQ(-EIO, kvpool_fence(pool, stream));
+	EXPECT_EQ(-EIO, kvpool_buf_seal(a, 1));
+	EXPECT_EQ(-EIO, kvpool_buf_clone(a, PAGE, PAGE, 0, &copy));
+	EXPECT_EQ(0, kvpool_buf_release(a, 5 * PAGE, 5 * PAGE));
+	kvpool_trim(pool, UINT64_MAX);
+	kvpool_buf_put(a);
+	EXPECT_EQ(30 * PAGE, stat_of(pool).resident_bytes);
+	kvpool_buf_put(b);
+	EXPECT_EQ(0, stat_of(pool).resident_bytes);
+	EXPECT_EQ(0, stat_of(pool).nr_buffers);
+	/* It is still there, as far as anybody can tell. */
+	EXPECT_EQ(standin_counts().used_bytes, stat_of(pool).charged_bytes);
+	kvpool_put(pool);
+	standin_stream_end(stream);
+}
+
+TEST_TIMEOUT(a_device_that_is_lost_is_an_error_not_a_hang, 60)
+{
+	lose_device(CUDA_ILLEGAL_ADDRESS);
+}
+
+TEST_TIMEOUT(a_driver_that_fails_for_good_is_an_error_not_a_hang, 60)
+{
+	lose_device(999);
 }
 
 /* ---- threads ---- */
