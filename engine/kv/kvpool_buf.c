@@ -148,7 +148,7 @@ static int charge_or_wait(struct kvpool_mem *mem, uint64_t first, uint64_t end,
 	do {
 		err = charge(mem, first, end, out);
 	} while ((err == -ENOSPC || err == -EDQUOT) && ops->wait &&
-		 ops->wait(mem->pool, &state));
+		 ops->wait(mem, &state));
 	return err;
 }
 

@@ -141,7 +141,7 @@ int kvpool_cuda_range_put(struct kvpool_cuda *cuda, uint64_t start,
 int kvpool_cuda_fence(struct kvpool_local *pool, void *stream);
 /* Whether all work before fence @seq is over. */
 bool kvpool_cuda_is_passed(struct kvpool_cuda *cuda, uint64_t seq);
-bool kvpool_cuda_wait(struct kvpool_local *pool, uint64_t *state);
+bool kvpool_cuda_wait(struct kvpool_mem *mem, uint64_t *state);
 int kvpool_cuda_zero(struct kvpool_mem *mem, uint64_t offset, uint64_t len);
 int kvpool_cuda_copy(struct kvpool_mem *to, struct kvpool_mem *from,
 		     uint64_t n);
@@ -220,6 +220,11 @@ int kvpool_cuda_start(struct kvpool_local *pool);
 void kvpool_cuda_stop(struct kvpool_local *pool);
 void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end);
 void kvpool_cuda_quiesce(struct kvpool_mem *mem);
+/*
+ * Nothing is made ahead but in @mem, whose lock the caller holds. Return: whether something was
+ * about to be.
+ */
+bool kvpool_cuda_halt(struct kvpool_mem *mem);
 
 /* kvpool_cuda_share.c: published buffers as descriptors */
 int kvpool_cuda_export(struct kvpool_mem *mem);

@@ -155,13 +155,19 @@ static bool is_awaited(struct kvpool_cuda *cuda)
 	return is_any;
 }
 
-bool kvpool_cuda_wait(struct kvpool_local *pool, uint64_t *state)
+bool kvpool_cuda_wait(struct kvpool_mem *mem, uint64_t *state)
 {
-	struct kvpool_cuda *cuda = kvpool_cuda(pool);
+	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
 	uint64_t seen = atomic_load(&cuda->done);
 
-	if (!*state)
+	if (!*state) {
 		*state = atomic_load(&cuda->issued);
+		if (!*state)
+			*state = UINT64_MAX;
+		/* Pages on their way to somebody who did not ask yet. */
+		if (kvpool_cuda_halt(mem))
+			return true;
+	}
 	if (seen >= *state || *state == UINT64_MAX || !is_awaited(cuda))
 		return false;
 	if (!wait_beyond(cuda, seen)) {

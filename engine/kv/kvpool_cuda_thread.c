@@ -174,6 +174,27 @@ void kvpool_cuda_quiesce(struct kvpool_mem *mem)
 		pthread_cond_wait(&cuda->idle, &mem->pool->lock);
 }
 
+bool kvpool_cuda_halt(struct kvpool_mem *mem)
+{
+	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
+	struct kvpool_cuda_mem *cm;
+	bool was_busy = false;
+
+	pthread_mutex_lock(&mem->pool->lock);
+	while ((cm = TAILQ_FIRST(&cuda->queue))) {
+		dequeue(cuda, cm);
+		put_own_locked(cm->mem);
+		was_busy = true;
+	}
+	/* At @mem it waits for our lock, and has nothing yet. */
+	while (cuda->current && cuda->current != mem) {
+		pthread_cond_wait(&cuda->idle, &mem->pool->lock);
+		was_busy = true;
+	}
+	pthread_mutex_unlock(&mem->pool->lock);
+	return was_busy;
+}
+
 static void *run(void *arg)
 {
 	struct kvpool_cuda *cuda = arg;

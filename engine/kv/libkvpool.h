@@ -30,8 +30,9 @@
  *
  * Cuda backend: addresses are of the device's primary context. Work on the GPU
  * goes on after the call that started it, so the caller names it by
- * kvpool_fence() before he gives up what it uses. -EIO: the driver or the device
- * failed.
+ * kvpool_fence() before he gives up what it uses. Graphs are captured in
+ * thread-local mode, since the library calls the driver from a thread of its
+ * own. -EIO: the driver or the device failed.
  *
  * Growth: struct kvpool_options carries its size. Other structs are fixed per
  * soname of the library.
@@ -304,8 +305,8 @@ int kvpool_buf_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 
 /**
  * kvpool_fence - name the work of a device that may use the pool's memory
- * @stream: [in] CUstream of the device's primary context, all of whose work so far is meant; NULL:
- *	the default stream
+ * @stream: [in] CUstream of the device's primary context, all of whose work so far is meant, and
+ *	which is not being captured; NULL: the default stream
  *
  * Memory that is given up after this call (released, volatile, its last handle put) stays mapped
  * and untouched by others until that work is done, counted as draining or spare; seal and clone

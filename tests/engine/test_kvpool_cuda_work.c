@@ -168,6 +168,24 @@ TEST_F(cuda, what_is_put_is_free_though_pages_came_ahead_of_it)
 	kvpool_buf_put(buf);
 }
 
+TEST_F(cuda, pages_that_are_being_made_ahead_give_way)
+{
+	struct kvpool_buf *a = create_ok(self->pool, 256),
+			  *b = create_ok(self->pool, 256);
+
+	standin.fail = slow_map;
+	for (int i = 0; i < 40; i++) {
+		ASSERT_EQ(0, commit(a, 0, 8));
+		if (i % 2)
+			usleep(100);
+		ASSERT_EQ(0, commit(b, 0, 256 - 8));
+		ASSERT_EQ(0, kvpool_buf_release(b, 0, 248 * PAGE));
+		ASSERT_EQ(0, kvpool_buf_release(a, 0, 8 * PAGE));
+	}
+	kvpool_buf_put(a);
+	kvpool_buf_put(b);
+}
+
 TEST_F(cuda, volatile_memory_is_not_purged_under_work)
 {
 	struct kvpool_buf *old = used_buf(self->pool, self->stream, 200);
