@@ -315,6 +315,9 @@ static void cuda_retire(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 
 	if (first == 0 && end == kvpool_nr_pages(mem)) {
 		atomic_store(&cm->busy_until, seq);
+		/* Nobody's: whoever has it next begins at its front. */
+		if (!mem->nr_refs)
+			cm->frontier = 0;
 		return;
 	}
 	for (uint64_t page = first; page < end; page++) {

@@ -126,6 +126,7 @@ int64_t kvpool_cuda_purge(struct kvpool_mem *mem)
 			h->is_released = true;
 		}
 	}
+	cm->frontier = 0;
 	return gone;
 }
 

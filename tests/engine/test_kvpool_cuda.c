@@ -398,6 +398,41 @@ TEST_F(cuda, a_freed_range_is_reused_still_mapped)
 	kvpool_buf_put(buf);
 }
 
+/* Whether the page behind a commit of the first eight comes by itself. */
+static void expect_page_behind(struct kvpool *pool, struct kvpool_buf *buf)
+{
+	kvpool_trim(pool, UINT64_MAX);
+	ASSERT_EQ(0, commit(buf, 0, 8));
+	settle();
+	EXPECT_EQ(PAGE, standin_mapped_bytes(bytes_of(buf) + 8 * PAGE, PAGE));
+}
+
+TEST_F(cuda, a_new_life_grows_from_the_front)
+{
+	struct kvpool_buf *buf = create_ok(self->pool, 64);
+	void *addr = kvpool_buf_addr(buf);
+	bool survived = true;
+
+	ASSERT_EQ(0, commit(buf, 0, 40));
+	settle();
+	kvpool_buf_put(buf);
+	buf = create_ok(self->pool, 64);
+	ASSERT_TRUE(addr == kvpool_buf_addr(buf));
+	expect_page_behind(self->pool, buf);
+	/* Likewise after a purge. */
+	ASSERT_EQ(0, commit(buf, 8, 40));
+	settle();
+	ASSERT_EQ(0, kvpool_buf_advise(buf, KVPOOL_VOLATILE, NULL));
+	struct kvpool_buf *all = create_ok(self->pool, 256);
+
+	ASSERT_EQ(0, commit(all, 0, 256));
+	kvpool_buf_put(all);
+	ASSERT_EQ(0, kvpool_buf_advise(buf, KVPOOL_WILLNEED, &survived));
+	EXPECT_FALSE(survived);
+	expect_page_behind(self->pool, buf);
+	kvpool_buf_put(buf);
+}
+
 TEST_F(cuda, released_handles_are_kept_by_size_and_trimmed)
 {
 	struct kvpool_buf *a = create_ok(self->pool, 64),
