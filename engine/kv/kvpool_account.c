@@ -72,8 +72,8 @@ void kvpool_votes_changed_locked(struct kvpool_mem *mem)
 	if (is_volatile) {
 		TAILQ_INSERT_TAIL(&pool->volatiles, mem, volatile_link);
 		pool->volatile_bytes += bytes;
-		if (pool->ops->retire)
-			pool->ops->retire(mem, 0, kvpool_nr_pages(mem));
+		if (pool->ops->retire_all)
+			pool->ops->retire_all(mem);
 	} else {
 		TAILQ_REMOVE(&pool->volatiles, mem, volatile_link);
 		pool->volatile_bytes -= bytes;

@@ -313,13 +313,6 @@ static void cuda_retire(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
 	uint64_t seq = atomic_load(&kvpool_cuda(mem->pool)->issued);
 
-	if (first == 0 && end == kvpool_nr_pages(mem)) {
-		atomic_store(&cm->busy_until, seq);
-		/* Nobody's: whoever has it next begins at its front. */
-		if (!mem->nr_refs)
-			cm->frontier = 0;
-		return;
-	}
 	for (uint64_t page = first; page < end; page++) {
 		struct kvpool_cuda_handle *h = cm->handles[page];
 
@@ -328,6 +321,17 @@ static void cuda_retire(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 		h->busy_until = seq;
 		h->is_released = true;
 	}
+}
+
+static void cuda_retire_all(struct kvpool_mem *mem)
+{
+	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
+
+	atomic_store(&cm->busy_until,
+		     atomic_load(&kvpool_cuda(mem->pool)->issued));
+	/* Nobody's: whoever has it next begins at its front. */
+	if (!mem->nr_refs)
+		cm->frontier = 0;
 }
 
 static bool cuda_is_busy(struct kvpool_mem *mem)
@@ -363,6 +367,7 @@ const struct kvpool_backend_ops kvpool_cuda_ops = {
 	.import_fd = kvpool_cuda_import,
 	.fence = kvpool_cuda_fence,
 	.retire = cuda_retire,
+	.retire_all = cuda_retire_all,
 	.shed = kvpool_cuda_shed,
 	.is_busy = cuda_is_busy,
 	.wait = kvpool_cuda_wait,

@@ -150,6 +150,8 @@ struct kvpool_backend_ops {
 	int (*fence)(struct kvpool_local *pool, void *stream);
 	/* Pages [first, end) are given up: fences so far are before their end. mem->lock held. */
 	void (*retire)(struct kvpool_mem *mem, uint64_t first, uint64_t end);
+	/* All of it is: volatile, or nobody's any more. pool->lock held. */
+	void (*retire_all)(struct kvpool_mem *mem);
 	/*
 	 * After a release of [first, end): where the memory was cut short, spare pages that are
 	 * more than the rest deserves go. Return: pages. mem->lock held.

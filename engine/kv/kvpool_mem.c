@@ -346,8 +346,8 @@ void kvpool_mem_put_locked(struct kvpool_mem *mem)
 	TAILQ_REMOVE(&pool->live, mem, link);
 	pool->nr_live--;
 	pool->virtual_bytes -= mem->size_bytes;
-	if (pool->ops->retire)
-		pool->ops->retire(mem, 0, kvpool_nr_pages(mem));
+	if (pool->ops->retire_all)
+		pool->ops->retire_all(mem);
 	kvpool_map_set(mem->committed, 0, kvpool_nr_pages(mem), false);
 	kvpool_account_locked(mem, -(int64_t)mem->nr_committed, 0);
 	retire_locked(mem);

@@ -39,6 +39,13 @@ TEST_F(cuda, released_pages_stay_mapped_under_the_work_that_reads_them)
 	expect_exact(self->pool);
 	EXPECT_EQ(0, standin_counts().nr_violations);
 	kvpool_buf_put(buf);
+	/* All of a buffer at once is no different. */
+	buf = used_buf(self->pool, self->stream, 256);
+	ASSERT_EQ(0, kvpool_buf_release(buf, 0, kvpool_buf_size(buf)));
+	EXPECT_EQ(256, mapped_pages(buf));
+	standin_finish(self->stream);
+	EVENTUALLY(mapped_pages(buf) == 0);
+	kvpool_buf_put(buf);
 }
 
 TEST_F(cuda, work_before_the_release_is_all_that_it_waits_for)
