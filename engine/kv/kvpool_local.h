@@ -160,8 +160,9 @@ struct kvpool_backend_ops {
 	/* Whether work may still touch a memory that was given up. pool->lock held. */
 	bool (*is_busy)(struct kvpool_mem *mem);
 	/*
-	 * A commit of @mem found no room: wait, with mem->lock held alone, for what may make some and
-	 * began before the first of several calls; @state is 0 then. Return: whether to try again.
+	 * A commit of @mem found no room: wait, with mem->lock held alone, for what may make some
+	 * and began before the first of several calls; @state is 0 then. Return: whether to try
+	 * again.
 	 */
 	bool (*wait)(struct kvpool_mem *mem, uint64_t *state);
 	/* Pages were committed up to @end: others may be made ahead. mem->lock held. */

@@ -290,6 +290,12 @@ TEST_F(cuda, a_quota_is_exact_with_what_comes_ahead)
 	struct kvpool_buf *other = owned(self->pool, 1001);
 
 	EXPECT_EQ(0, commit(other, 0, 60));
+	settle();
+	uint64_t held_by_other = mapped_pages(other);
+
+	EXPECT_GT(held_by_other, 60);
+	EXPECT_EQ(-EDQUOT, commit(b, 1, 20));
+	EXPECT_EQ(held_by_other, mapped_pages(other));
 	kvpool_buf_put(other);
 	settle();
 	expect_exact(self->pool);
@@ -535,7 +541,7 @@ static cuda_status fail_all(const char *name)
 	return is_lost ? failure : CUDA_OK;
 }
 
-/* Whatever the pool is in the middle of: errors, and an end. What the driver had is the driver's. */
+/* Whatever the pool is at: errors, and an end. What the driver had is the driver's. */
 static void lose_device(cuda_status status)
 {
 	use_standin(GRANULE, 1 << 30);
