@@ -9,6 +9,8 @@
 
 #include "tests/engine/kvpool_kit.h"
 
+#include "engine/kv/kvpool_cuda.h"
+
 enum { GRANULE = 2 << 20, WAIT_MS = 5000 };
 
 /* @limit_pages, @spare_pages; handles of several pages. */
@@ -44,12 +46,25 @@ static inline void nap_ms(int ms)
 		ASSERT_TRUE(condition);                     \
 	} while (0)
 
-/* The driver's calls have stopped: the library's thread has nothing to do any more. */
-static inline void settle(void)
+/* Whether the library's thread has pages to make. */
+static inline bool is_making_ahead(struct kvpool *pool)
+{
+	struct kvpool_cuda *cuda = kvpool_cuda(kvpool_local(pool));
+
+	pthread_mutex_lock(&cuda->pool->lock);
+	bool is_busy = cuda->current || !TAILQ_EMPTY(&cuda->queue);
+
+	pthread_mutex_unlock(&cuda->pool->lock);
+	return is_busy;
+}
+
+/* The library's thread has nothing to do any more, and the driver's calls have stopped. */
+static inline void settle(struct kvpool *pool)
 {
 	struct standin_count before, now = standin_counts();
 
 	do {
+		EVENTUALLY(!is_making_ahead(pool));
 		before = now;
 		nap_ms(20);
 		now = standin_counts();

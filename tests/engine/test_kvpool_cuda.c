@@ -246,7 +246,7 @@ static uint64_t grow(struct kvpool *pool, uint64_t nr_pages)
 		uint64_t excess = n / 8 > 1 ? n / 8 : 1;
 
 		if (n % 64 == 0)
-			settle();
+			settle(pool);
 		EXPECT_TRUE(mapped >= n && mapped <= n + excess)
 		{
 			TH_LOG("%llu pages for %llu",
@@ -254,7 +254,7 @@ static uint64_t grow(struct kvpool *pool, uint64_t nr_pages)
 			       (unsigned long long)n);
 		}
 	}
-	settle();
+	settle(pool);
 	expect_exact(pool);
 	creates = standin_counts().creates - creates;
 	kvpool_buf_put(buf);
@@ -281,7 +281,7 @@ TEST(small_pages_are_exact)
 	struct kvpool_buf *buf = create_ok(pool, 100);
 
 	ASSERT_EQ(0, commit(buf, 0, 64));
-	settle();
+	settle(pool);
 	EXPECT_EQ(64, mapped_pages(buf));
 	EXPECT_EQ(64, standin_counts().creates);
 	EXPECT_EQ(0, kvpool_buf_release(buf, 10 * PAGE, 3 * PAGE));
@@ -299,7 +299,7 @@ TEST_F(cuda, a_large_commit_takes_large_handles)
 	ASSERT_EQ(0, commit(buf, 0, 100));
 	EXPECT_LE(standin_counts().creates, 4);
 	EXPECT_EQ(0, stat_of(self->pool).resident_bytes - 100 * PAGE);
-	settle();
+	settle(self->pool);
 	EXPECT_TRUE(mapped_pages(buf) <= 112);
 	expect_exact(self->pool);
 	kvpool_buf_put(buf);
@@ -323,7 +323,7 @@ TEST_F(cuda, pages_come_ahead_of_the_commit)
 	ASSERT_EQ(0, commit(buf, 0, 1));
 	for (int n = 1; n < 40; n++) {
 		EVENTUALLY(mapped_pages(buf) > (uint64_t)n);
-		settle();
+		settle(self->pool);
 		nr_own_calls = 0;
 		ASSERT_EQ(0, commit(buf, n, 1));
 		EXPECT_EQ(0, nr_own_calls);
@@ -339,7 +339,7 @@ TEST(without_spare_pages_nothing_is_ahead)
 
 	for (int n = 0; n < 100; n++)
 		ASSERT_EQ(0, commit(buf, n, 1));
-	settle();
+	settle(pool);
 	EXPECT_EQ(100, mapped_pages(buf));
 	EXPECT_EQ(0, stat_of(pool).spare_bytes);
 	ASSERT_EQ(0, kvpool_buf_release(buf, 0, 50 * PAGE));
@@ -357,11 +357,11 @@ TEST_F(cuda, pages_ahead_give_way_at_the_limit)
 
 	for (int n = 0; n < 100; n++)
 		ASSERT_EQ(0, commit(a, n, 1));
-	settle();
+	settle(self->pool);
 	EXPECT_GT(stat_of(self->pool).spare_bytes, 0);
 	/* All but what a's last handle holds together can be had. */
 	ASSERT_EQ(0, commit(b, 0, 256 - 112));
-	settle();
+	settle(self->pool);
 	expect_exact(self->pool);
 	kvpool_buf_put(a);
 	ASSERT_EQ(0, commit(b, 0, 256));
@@ -379,11 +379,11 @@ TEST_F(cuda, a_freed_range_is_reused_still_mapped)
 	struct kvpool_buf *buf = create_ok(self->pool, 40);
 
 	ASSERT_EQ(0, commit(buf, 0, 32));
-	settle();
+	settle(self->pool);
 	void *addr = kvpool_buf_addr(buf);
 
 	kvpool_buf_put(buf);
-	settle();
+	settle(self->pool);
 	struct standin_count before = standin_counts();
 
 	buf = create_ok(self->pool, 40);
@@ -403,7 +403,7 @@ static void expect_page_behind(struct kvpool *pool, struct kvpool_buf *buf)
 {
 	kvpool_trim(pool, UINT64_MAX);
 	ASSERT_EQ(0, commit(buf, 0, 8));
-	settle();
+	settle(pool);
 	EXPECT_EQ(PAGE, standin_mapped_bytes(bytes_of(buf) + 8 * PAGE, PAGE));
 }
 
@@ -414,14 +414,14 @@ TEST_F(cuda, a_new_life_grows_from_the_front)
 	bool survived = true;
 
 	ASSERT_EQ(0, commit(buf, 0, 40));
-	settle();
+	settle(self->pool);
 	kvpool_buf_put(buf);
 	buf = create_ok(self->pool, 64);
 	ASSERT_TRUE(addr == kvpool_buf_addr(buf));
 	expect_page_behind(self->pool, buf);
 	/* Likewise after a purge. */
 	ASSERT_EQ(0, commit(buf, 8, 40));
-	settle();
+	settle(self->pool);
 	ASSERT_EQ(0, kvpool_buf_advise(buf, KVPOOL_VOLATILE, NULL));
 	struct kvpool_buf *all = create_ok(self->pool, 256);
 
@@ -439,7 +439,7 @@ TEST_F(cuda, released_handles_are_kept_by_size_and_trimmed)
 			  *b = create_ok(self->pool, 256);
 
 	ASSERT_EQ(0, commit(a, 0, 48)); /* 32 + 16 */
-	settle();
+	settle(self->pool);
 	uint64_t creates = standin_counts().creates;
 
 	ASSERT_EQ(0, kvpool_buf_release(a, 0, 48 * PAGE));
@@ -447,7 +447,7 @@ TEST_F(cuda, released_handles_are_kept_by_size_and_trimmed)
 	expect_exact(self->pool);
 	ASSERT_EQ(0, commit(b, 0, 32));
 	EXPECT_EQ(creates, standin_counts().creates);
-	settle();
+	settle(self->pool);
 	EXPECT_GT(kvpool_trim(self->pool, UINT64_MAX), 0);
 	expect_exact(self->pool);
 	EXPECT_EQ(0, stat_of(self->pool).spare_bytes);
@@ -468,7 +468,7 @@ TEST_F(cuda, a_handle_goes_when_its_last_page_does)
 	}
 	bytes_of(buf)[15 * PAGE] = 1;
 	EXPECT_EQ(0, kvpool_buf_release(buf, 15 * PAGE, PAGE));
-	settle();
+	settle(self->pool);
 	EXPECT_EQ(0, standin_mapped_bytes(kvpool_buf_addr(buf), 16 * PAGE));
 	expect_exact(self->pool);
 	kvpool_buf_put(buf);

@@ -162,12 +162,12 @@ TEST(a_peer_killed_with_our_memory_mapped_leaves_nothing)
 	ASSERT_EQ(0, kill(reader.pid, SIGKILL));
 	EXPECT_EQ(SIGKILL, end_peer(&reader));
 	EXPECT_EQ(0x11, bytes_of(buf)[0]);
-	settle();
+	settle(pool);
 	expect_exact(pool);
 	kvpool_buf_unpublish(buf);
 	kvpool_buf_put(buf);
 	/* Others may hold the first eight pages: only what was not sent is for reuse here. */
-	settle();
+	settle(pool);
 	EXPECT_LT(stat_of(pool).charged_bytes, 8 * PAGE);
 	kvpool_put(pool);
 	EXPECT_TRUE(standin_is_clean());
@@ -456,7 +456,7 @@ TEST_TIMEOUT(sharing_fails_cleanly_at_each_call, 120)
 
 		ASSERT_EQ(0, commit(buf, 0, 13));
 		memset(bytes_of(buf), 0x66, 13 * PAGE);
-		settle();
+		settle(pool);
 		standin.fail = fail_nth;
 		has_failed = false;
 		calls_left = nth;
@@ -481,7 +481,7 @@ TEST_TIMEOUT(sharing_fails_cleanly_at_each_call, 120)
 		standin.fail = NULL;
 		kvpool_buf_unpublish(buf);
 		kvpool_buf_put(buf);
-		settle();
+		settle(pool);
 		expect_exact(pool);
 		EXPECT_EQ(0, stat_of(pool).resident_bytes);
 		EXPECT_EQ(0, stat_of(pool).draining_bytes);
@@ -661,7 +661,7 @@ TEST_TIMEOUT(random_use_keeps_bytes_and_books_right, 120)
 		ASSERT_EQ(0, standin_counts().nr_violations);
 		check_model(&models[below(NR_BUFS)]);
 		if (i % 200 == 0) {
-			settle();
+			settle(pool);
 			expect_exact(pool);
 		}
 	}

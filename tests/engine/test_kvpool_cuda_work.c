@@ -24,9 +24,9 @@ TEST_F(cuda, released_pages_stay_mapped_under_the_work_that_reads_them)
 {
 	struct kvpool_buf *buf = used_buf(self->pool, self->stream, 32);
 
-	settle();
+	settle(self->pool);
 	ASSERT_EQ(0, kvpool_buf_release(buf, 0, 32 * PAGE));
-	settle();
+	settle(self->pool);
 	EXPECT_TRUE(mapped_pages(buf) >= 32);
 	EXPECT_EQ(0, stat_of(self->pool).resident_bytes);
 	expect_exact(self->pool);
@@ -35,7 +35,7 @@ TEST_F(cuda, released_pages_stay_mapped_under_the_work_that_reads_them)
 	standin_finish(self->stream);
 	/* Nobody calls: the library's own thread unmaps. */
 	EVENTUALLY(mapped_pages(buf) == 0);
-	settle();
+	settle(self->pool);
 	expect_exact(self->pool);
 	EXPECT_EQ(0, standin_counts().nr_violations);
 	kvpool_buf_put(buf);
@@ -67,9 +67,9 @@ TEST_F(cuda, a_buffer_put_drains_and_is_nobodys_until_then)
 	struct kvpool_buf *buf = used_buf(self->pool, self->stream, 32);
 	void *addr = kvpool_buf_addr(buf);
 
-	settle();
+	settle(self->pool);
 	kvpool_buf_put(buf);
-	settle();
+	settle(self->pool);
 	struct kvpool_stat stat = stat_of(self->pool);
 
 	EXPECT_EQ(0, stat.resident_bytes);
@@ -107,7 +107,7 @@ TEST_F(cuda, a_commit_waits_for_work_that_holds_what_it_needs)
 	EXPECT_EQ(0, commit(buf, 0, 256));
 	pthread_join(thread, NULL);
 	EXPECT_EQ(0, standin_counts().nr_violations);
-	settle();
+	settle(self->pool);
 	expect_exact(self->pool);
 	kvpool_buf_put(buf);
 }
@@ -133,7 +133,7 @@ TEST_F(cuda, work_that_holds_nothing_is_not_waited_for)
 	struct timespec before, after;
 
 	ASSERT_EQ(0, kvpool_set_quota(self->pool, 0, 240 * PAGE, UINT64_MAX));
-	settle();
+	settle(self->pool);
 	clock_gettime(CLOCK_MONOTONIC, &before);
 	EXPECT_EQ(-EDQUOT, commit(buf, 200, 50));
 	ASSERT_EQ(0, kvpool_set_quota(self->pool, 0, UINT64_MAX, UINT64_MAX));
@@ -207,7 +207,7 @@ TEST_F(cuda, volatile_memory_is_not_purged_under_work)
 	EXPECT_EQ(0, standin_counts().nr_violations);
 	ASSERT_EQ(0, kvpool_buf_advise(old, KVPOOL_WILLNEED, &survived));
 	EXPECT_FALSE(survived);
-	settle();
+	settle(self->pool);
 	expect_exact(self->pool);
 	kvpool_buf_put(old);
 	kvpool_buf_put(buf);
@@ -266,7 +266,7 @@ static struct kvpool_buf *owned(struct kvpool *pool, uid_t uid)
 /* Pages of the driver under the buffers. */
 static uint64_t held(struct kvpool_buf *a, struct kvpool_buf *b)
 {
-	settle();
+	settle(a->pool);
 	return mapped_pages(a) + mapped_pages(b);
 }
 
@@ -290,14 +290,14 @@ TEST_F(cuda, a_quota_is_exact_with_what_comes_ahead)
 	struct kvpool_buf *other = owned(self->pool, 1001);
 
 	EXPECT_EQ(0, commit(other, 0, 60));
-	settle();
+	settle(self->pool);
 	uint64_t held_by_other = mapped_pages(other);
 
 	EXPECT_GT(held_by_other, 60);
 	EXPECT_EQ(-EDQUOT, commit(b, 1, 20));
 	EXPECT_EQ(held_by_other, mapped_pages(other));
 	kvpool_buf_put(other);
-	settle();
+	settle(self->pool);
 	expect_exact(self->pool);
 	kvpool_buf_put(a);
 	EXPECT_EQ(0, commit(b, 1, 40));
@@ -330,7 +330,7 @@ TEST_F(cuda, what_drains_counts_against_the_quota)
 	EXPECT_EQ(-EDQUOT, commit(b, 0, 20));
 	standin_finish(self->stream);
 	EXPECT_EQ(0, commit(b, 0, 50));
-	settle();
+	settle(self->pool);
 	EXPECT_EQ(50, mapped_pages(b));
 	kvpool_buf_put(b);
 }
@@ -367,7 +367,7 @@ TEST_F(cuda, publishing_moves_the_charge_within_a_quota_of_its_own)
 	ASSERT_EQ(0, commit(a, 0, 32));
 	ASSERT_EQ(0, kvpool_buf_seal(a, 32 * PAGE));
 	ASSERT_EQ(0, kvpool_buf_publish(a, &mark, 1));
-	settle();
+	settle(self->pool);
 	EXPECT_EQ(0, commit(b, 0, 48));
 	ASSERT_EQ(0, kvpool_buf_seal(b, 48 * PAGE));
 	mark.key = key_of(2);
@@ -416,7 +416,7 @@ TEST_F(cuda, memory_taken_by_another_process_is_an_error_and_comes_back)
 	bool survived = true;
 
 	ASSERT_EQ(0, commit(a, 0, 32));
-	settle();
+	settle(self->pool);
 	/* All that is left of the 512 pages is 40, less what is spare here. */
 	standin_steal((512 - 32 - 40) * PAGE);
 	EXPECT_EQ(-ENOMEM, commit(b, 0, 64));
@@ -425,13 +425,13 @@ TEST_F(cuda, memory_taken_by_another_process_is_an_error_and_comes_back)
 	/* Spare pages are given up for it, then volatile ones. */
 	EXPECT_EQ(0, stat_of(self->pool).spare_bytes);
 	EXPECT_EQ(0, commit(b, 0, 30));
-	settle();
+	settle(self->pool);
 	ASSERT_EQ(0, kvpool_buf_release(b, 0, 30 * PAGE));
 	ASSERT_EQ(0, kvpool_buf_advise(a, KVPOOL_VOLATILE, NULL));
 	EXPECT_EQ(0, commit(b, 0, 60));
 	ASSERT_EQ(0, kvpool_buf_advise(a, KVPOOL_WILLNEED, &survived));
 	EXPECT_FALSE(survived);
-	settle();
+	settle(self->pool);
 	expect_exact(self->pool);
 	standin_steal(-(512 - 32 - 40) * (int64_t)PAGE);
 	EXPECT_EQ(0, commit(a, 0, 100));
@@ -508,7 +508,7 @@ TEST_TIMEOUT(every_nth_call_fails_and_nothing_is_left, 120)
 		calls_left = nth;
 		live_a_little(pool, stream);
 		calls_left = -1;
-		settle();
+		settle(pool);
 		expect_exact(pool);
 		EXPECT_EQ(0, stat_of(pool).resident_bytes);
 		EXPECT_EQ(0, stat_of(pool).draining_bytes);
@@ -531,6 +531,37 @@ TEST_TIMEOUT(every_nth_call_fails_and_nothing_is_left, 120)
 	TH_LOG("%d calls failed in turn", nth);
 	EXPECT_GT(nth, 60);
 	standin_stream_end(stream);
+}
+
+static cuda_status fail_map(const char *name)
+{
+	return strcmp(name, "cuMemMap") ? CUDA_OK : fail_nth(name);
+}
+
+TEST(a_commit_that_failed_puts_kept_handles_back)
+{
+	use_standin(GRANULE, 1 << 30);
+	struct kvpool *pool = open_ok(64, 16);
+	struct kvpool_buf *buf = create_ok(pool, 16);
+
+	standin.fail = fail_map;
+	failure = 999;
+	calls_left = -1;
+	for (int nth = 0; nth < 8; nth++) {
+		ASSERT_EQ(0, commit(buf, 0, 8));
+		ASSERT_EQ(0, kvpool_buf_release(buf, 0, 8 * PAGE));
+		EXPECT_EQ(8 * PAGE, stat_of(pool).spare_bytes);
+		calls_left = nth;
+		EXPECT_EQ(-EIO, commit(buf, 0, 8));
+		calls_left = -1;
+		EXPECT_EQ(8 * PAGE, stat_of(pool).spare_bytes);
+		expect_exact(pool);
+		EXPECT_EQ(0, standin_counts().mappings);
+	}
+	EXPECT_EQ(8, standin_counts().creates);
+	kvpool_buf_put(buf);
+	kvpool_put(pool);
+	EXPECT_TRUE(standin_is_clean());
 }
 
 static atomic_bool is_lost;
@@ -634,7 +665,7 @@ TEST_TIMEOUT(threads_grow_at_the_limit_with_kernels_running, 120)
 	}
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
-	settle();
+	settle(pool);
 	expect_exact(pool);
 	EXPECT_EQ(0, stat_of(pool).resident_bytes);
 	EXPECT_EQ(0, standin_counts().nr_violations);
