@@ -31,12 +31,14 @@ struct cuda_stream_opaque {
 struct cuda_event_opaque {
 	cuda_stream stream; /* NULL: not recorded, or of the default stream */
 	uint64_t ticket;
+	LIST_ENTRY(cuda_event_opaque) link;
 };
 
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static LIST_HEAD(, cuda_stream_opaque) streams;
 /* Events may outlive the stream that they were recorded in. */
 static LIST_HEAD(, cuda_stream_opaque) ended;
+static LIST_HEAD(, cuda_event_opaque) events;
 
 static cuda_stream new_stream(bool is_held)
 {
@@ -124,6 +126,7 @@ cuda_status standin_EventCreate(cuda_event *out, unsigned int flags)
 	if (!standin_has_context())
 		return standin_leave(CUDA_INVALID_CONTEXT);
 	*out = calloc(1, sizeof(**out));
+	LIST_INSERT_HEAD(&events, *out, link);
 	standin_now.events++;
 	return standin_leave(CUDA_OK);
 }
@@ -133,6 +136,7 @@ cuda_status standin_EventDestroy(cuda_event event)
 	ENTER("cuEventDestroy");
 	if (!standin_has_context())
 		return standin_leave(CUDA_INVALID_CONTEXT);
+	LIST_REMOVE(event, link);
 	free(event);
 	standin_now.events--;
 	return standin_leave(CUDA_OK);
