@@ -417,6 +417,11 @@ TEST(made_up_messages_are_refused)
 		bad.nr_fds = nr;
 		EXPECT_EQ(-EINVAL, import_forged(pool, &bad));
 	}
+	/* Fewer pieces than descriptors, of fewer pages: the last would be mapped behind them. */
+	bad = good;
+	bad.words[1] = 1;
+	bad.words[8] = 1;
+	EXPECT_EQ(-EINVAL, import_forged(pool, &bad));
 	/* A descriptor that is no GPU memory, among those that are. */
 	bad = good;
 	bad.fds[1] = STDIN_FILENO;
@@ -427,6 +432,28 @@ TEST(made_up_messages_are_refused)
 	kvpool_buf_put(buf);
 	kvpool_put(pool);
 	EXPECT_TRUE(standin_is_clean());
+}
+
+TEST_F(cuda, a_piece_inside_another_is_refused)
+{
+	struct kvpool_mark mark = { key_of(1), 6 * PAGE };
+	struct kvpool_buf *buf = create_ok(self->pool, 64);
+
+	ASSERT_EQ(0, commit(buf, 0, 6)); /* handles of 4 and 2 */
+	ASSERT_EQ(0, kvpool_buf_seal(buf, 6 * PAGE));
+	ASSERT_EQ(0, kvpool_buf_publish(buf, &mark, 1));
+	struct forged forged = take_apart(kvpool_buf_export(buf));
+
+	ASSERT_EQ(2, forged.nr_fds);
+	ASSERT_EQ(0, import_forged(self->pool, &forged));
+	/* The first would reach past the end that the second says there is. */
+	forged.words[8] = 2;
+	forged.words[14] = 1;
+	forged.words[15] = 1;
+	EXPECT_EQ(-EINVAL, import_forged(self->pool, &forged));
+	close(forged.fds[0]);
+	close(forged.fds[1]);
+	kvpool_buf_put(buf);
 }
 
 /* ---- calls that fail ---- */

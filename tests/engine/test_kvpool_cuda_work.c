@@ -564,6 +564,44 @@ TEST(a_commit_that_failed_puts_kept_handles_back)
 	EXPECT_TRUE(standin_is_clean());
 }
 
+static cuda_status fail_unmap(const char *name)
+{
+	return strcmp(name, "cuMemUnmap") ? CUDA_OK : fail_nth(name);
+}
+
+TEST(what_a_purge_left_behind_can_be_written_again)
+{
+	use_standin(GRANULE, 1 << 30);
+	struct kvpool *pool = open_ok(8, 0);
+	struct kvpool_buf *buf = create_ok(pool, 4),
+			  *other = create_ok(pool, 8);
+	struct kvpool_mark mark = { key_of(1), 4 * PAGE };
+	bool survived = true;
+
+	calls_left = -1;
+	failure = 999;
+	standin.fail = fail_unmap;
+	ASSERT_EQ(0, commit(buf, 0, 4));
+	ASSERT_EQ(0, kvpool_buf_seal(buf, 4 * PAGE));
+	ASSERT_EQ(0, kvpool_buf_publish(buf, &mark, 1));
+	ASSERT_EQ(0, kvpool_buf_advise(buf, KVPOOL_VOLATILE, NULL));
+	/* The second page stays, with the protection that all of them had. */
+	calls_left = 1;
+	ASSERT_EQ(0, commit(other, 0, 6));
+	calls_left = -1;
+	expect_exact(pool);
+	EXPECT_EQ(1, mapped_pages(buf));
+	kvpool_buf_put(other);
+	ASSERT_EQ(0, kvpool_buf_advise(buf, KVPOOL_WILLNEED, &survived));
+	EXPECT_FALSE(survived);
+	ASSERT_EQ(0, commit(buf, 0, 4));
+	memset(bytes_of(buf), 1, 4 * PAGE);
+	expect_exact(pool);
+	kvpool_buf_put(buf);
+	kvpool_put(pool);
+	EXPECT_TRUE(standin_is_clean());
+}
+
 static atomic_bool is_lost;
 
 static cuda_status fail_all(const char *name)
