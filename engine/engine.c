@@ -47,9 +47,6 @@ static const char *kv_backend_option(enum tarn_kv_backend b,
 	case TARN_KV_MEMFD:
 		*out = KVPOOL_BACKEND_MEMFD;
 		return "memfd";
-	case TARN_KV_CUDA:
-		*out = KVPOOL_BACKEND_CUDA;
-		return "cuda";
 	default:
 		*out = KVPOOL_BACKEND_AUTO;
 		return "auto";
@@ -100,7 +97,19 @@ static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 	struct kvpool_stat stat;
 	int rc = 0;
 
+	if (o->kv_backend == TARN_KV_CUDA) {
+		snprintf(err, errlen,
+			 "KV backend cuda: this engine computes on the CPU");
+		return -ENODEV;
+	}
 	if (o->pool) {
+		/* Its kernels run here: a device's addresses are none they could touch. */
+		if (kvpool_features(o->pool) & KVPOOL_F_DEVICE) {
+			snprintf(
+				err, errlen,
+				"a pool of device memory is no use to the CPU");
+			return -EOPNOTSUPP;
+		}
 		e->pool = kvpool_get(o->pool);
 	} else {
 		rc = create_pool(e, o, err, errlen);

@@ -28,15 +28,17 @@ void kvpool_account_locked(struct kvpool_mem *mem, int64_t committed,
 			   int64_t present)
 {
 	struct kvpool_local *pool = mem->pool;
-	uint64_t resident = (uint64_t)committed * KVPOOL_PAGE_BYTES;
+	uint64_t page = kvpool_page(mem);
+	uint64_t resident = (uint64_t)committed * page;
 
 	/* Unsigned wrap-around carries the sign. */
 	mem->nr_committed += (uint64_t)committed;
 	mem->nr_present += (uint64_t)present;
-	if (!mem->is_imported) {
+	if (mem->is_draining) {
+		pool->draining_bytes += (uint64_t)present * page;
+	} else if (!mem->is_imported) {
 		pool->resident_bytes += resident;
-		pool->spare_bytes +=
-			(uint64_t)(present - committed) * KVPOOL_PAGE_BYTES;
+		pool->spare_bytes += (uint64_t)(present - committed) * page;
 		if (mem->is_volatile)
 			pool->volatile_bytes += resident;
 		if (mem->is_published)
@@ -45,6 +47,9 @@ void kvpool_account_locked(struct kvpool_mem *mem, int64_t committed,
 	if (pool->resident_bytes > pool->peak_resident_bytes)
 		pool->peak_resident_bytes = pool->resident_bytes;
 	live_spare_update(mem);
+	kvpool_owner_update_locked(mem);
+	if (pool->ops->settle)
+		pool->ops->settle(mem);
 
 	bool is_pressed = pool->resident_bytes > pool->limit_bytes / 8 * 7;
 
@@ -58,7 +63,7 @@ void kvpool_votes_changed_locked(struct kvpool_mem *mem)
 {
 	struct kvpool_local *pool = mem->pool;
 	uint64_t bytes =
-		mem->is_imported ? 0 : mem->nr_committed * KVPOOL_PAGE_BYTES;
+		mem->is_imported ? 0 : mem->nr_committed * kvpool_page(mem);
 	bool is_volatile = mem->nr_votes == 0;
 
 	if (is_volatile == mem->is_volatile)
@@ -67,6 +72,8 @@ void kvpool_votes_changed_locked(struct kvpool_mem *mem)
 	if (is_volatile) {
 		TAILQ_INSERT_TAIL(&pool->volatiles, mem, volatile_link);
 		pool->volatile_bytes += bytes;
+		if (pool->ops->retire_all)
+			pool->ops->retire_all(mem);
 	} else {
 		TAILQ_REMOVE(&pool->volatiles, mem, volatile_link);
 		pool->volatile_bytes -= bytes;
@@ -89,11 +96,10 @@ static uint64_t drop_spare_range(struct kvpool_mem *mem, uint64_t first,
 		uint64_t nr = first + len - start;
 
 		to_keep -= len - nr;
-		if (!nr || mem->pool->ops->punch(mem, start * KVPOOL_PAGE_BYTES,
-						 nr * KVPOOL_PAGE_BYTES))
-			continue;
-		kvpool_map_set(mem->present, start, start + nr, false);
-		dropped += nr;
+		int64_t gone =
+			nr ? mem->pool->ops->punch(mem, start, start + nr) : 0;
+
+		dropped += gone > 0 ? (uint64_t)gone : 0;
 	}
 	return dropped;
 }
@@ -101,8 +107,8 @@ static uint64_t drop_spare_range(struct kvpool_mem *mem, uint64_t first,
 /* Spare pages of one memory: new content starts at the front, so the end goes first. */
 static uint64_t drop_spare_of(struct kvpool_mem *mem, uint64_t bytes)
 {
-	uint64_t nr_pages = mem->class_bytes / KVPOOL_PAGE_BYTES;
-	uint64_t wanted = (bytes - 1) / KVPOOL_PAGE_BYTES + 1;
+	uint64_t nr_pages = kvpool_nr_pages(mem);
+	uint64_t wanted = (bytes - 1) / kvpool_page(mem) + 1;
 	uint64_t dropped =
 		drop_spare_range(mem, mem->guard_end, nr_pages, wanted);
 
@@ -110,12 +116,13 @@ static uint64_t drop_spare_of(struct kvpool_mem *mem, uint64_t bytes)
 		dropped += drop_spare_range(mem, 0, mem->guard_first,
 					    wanted - dropped);
 	kvpool_account_locked(mem, 0, -(int64_t)dropped);
-	return dropped * KVPOOL_PAGE_BYTES;
+	return dropped * kvpool_page(mem);
 }
 
 /* Live memories keep spare pages only by chance; sealed ones cannot use them any more. */
 static uint64_t drop_live_spare(struct kvpool_local *pool, uint64_t bytes,
-				struct kvpool_mem *self, bool is_sealed)
+				struct kvpool_mem *self, bool is_sealed,
+				const struct kvpool_owner *owner)
 {
 	uint64_t dropped = 0;
 	struct kvpool_mem *mem, *next;
@@ -123,7 +130,8 @@ static uint64_t drop_live_spare(struct kvpool_local *pool, uint64_t bytes,
 	for (mem = TAILQ_FIRST(&pool->live_spare); mem && dropped < bytes;
 	     mem = next) {
 		next = TAILQ_NEXT(mem, spare_link);
-		if (mem != self && pthread_mutex_trylock(&mem->lock))
+		if ((owner && mem->account != owner) ||
+		    (mem != self && pthread_mutex_trylock(&mem->lock)))
 			continue;
 		if ((mem->sealed_n > 0) == is_sealed)
 			dropped += drop_spare_of(mem, bytes - dropped);
@@ -133,12 +141,9 @@ static uint64_t drop_live_spare(struct kvpool_local *pool, uint64_t bytes,
 	return dropped;
 }
 
-uint64_t kvpool_drop_spare_locked(struct kvpool_local *pool, uint64_t bytes,
-				  struct kvpool_mem *self)
+static uint64_t drop_idle(struct kvpool_local *pool, uint64_t bytes)
 {
-	if (!bytes)
-		return 0;
-	uint64_t dropped = drop_live_spare(pool, bytes, self, true);
+	uint64_t dropped = 0;
 	struct kvpool_mem *mem, *next;
 
 	for (mem = TAILQ_FIRST(&pool->idle); mem && dropped < bytes;
@@ -150,29 +155,42 @@ uint64_t kvpool_drop_spare_locked(struct kvpool_local *pool, uint64_t bytes,
 			kvpool_mem_free(mem);
 		}
 	}
-	return dropped < bytes ?
-		       dropped + drop_live_spare(pool, bytes - dropped, self,
-						 false) :
-		       dropped;
+	return dropped;
+}
+
+uint64_t kvpool_drop_spare_locked(struct kvpool_local *pool, uint64_t bytes,
+				  struct kvpool_mem *self)
+{
+	if (!bytes)
+		return 0;
+	bool was_making_room = pool->is_making_room;
+
+	pool->is_making_room = true;
+	uint64_t dropped = pool->ops->trim ? pool->ops->trim(pool, bytes) : 0;
+
+	if (dropped < bytes)
+		dropped += drop_live_spare(pool, bytes - dropped, self, true,
+					   NULL);
+	if (dropped < bytes)
+		dropped += drop_idle(pool, bytes - dropped);
+	if (dropped < bytes)
+		dropped += drop_live_spare(pool, bytes - dropped, self, false,
+					   NULL);
+	pool->is_making_room = was_making_room;
+	return dropped;
 }
 
 /* Empty one volatile memory. Return: bytes; 0 when it cannot go now. */
 static uint64_t purge_one(struct kvpool_mem *mem)
 {
 	struct kvpool_local *pool = mem->pool;
-	uint64_t bytes = mem->nr_committed * KVPOOL_PAGE_BYTES;
-	int err = mem->is_protected ?
-			  pool->ops->discard(mem) :
-			  pool->ops->punch(mem, 0, mem->class_bytes);
+	uint64_t bytes = mem->nr_committed * kvpool_page(mem);
+	int64_t gone = pool->ops->purge(mem);
 
-	if (err)
+	if (gone < 0)
 		return 0;
-	kvpool_map_set(mem->present, 0, mem->class_bytes / KVPOOL_PAGE_BYTES,
-		       false);
-	kvpool_map_set(mem->committed, 0, mem->class_bytes / KVPOOL_PAGE_BYTES,
-		       false);
-	kvpool_account_locked(mem, -(int64_t)mem->nr_committed,
-			      -(int64_t)mem->nr_present);
+	kvpool_map_set(mem->committed, 0, kvpool_nr_pages(mem), false);
+	kvpool_account_locked(mem, -(int64_t)mem->nr_committed, -gone);
 	mem->is_protected = false;
 	mem->is_purged = true;
 	mem->sealed_n = 0;
@@ -183,17 +201,21 @@ static uint64_t purge_one(struct kvpool_mem *mem)
 }
 
 uint64_t kvpool_purge_locked(struct kvpool_local *pool, uint64_t bytes,
-			     struct kvpool_mem *self)
+			     struct kvpool_mem *self,
+			     const struct kvpool_owner *owner)
 {
+	bool was_making_room = pool->is_making_room;
 	uint64_t purged = 0;
 	struct kvpool_mem *mem, *next;
 
+	pool->is_making_room = true;
 	for (mem = TAILQ_FIRST(&pool->volatiles); mem && purged < bytes;
 	     mem = next) {
 		next = TAILQ_NEXT(mem, volatile_link);
 		/* Exported pages live on elsewhere: dropping our mapping frees nothing. */
 		if (mem == self || !mem->nr_committed || mem->is_exported ||
-		    mem->is_imported || pthread_mutex_trylock(&mem->lock))
+		    mem->is_imported || (owner && mem->account != owner) ||
+		    pthread_mutex_trylock(&mem->lock))
 			continue;
 		purged += purge_one(mem);
 		pthread_mutex_unlock(&mem->lock);
@@ -202,31 +224,72 @@ uint64_t kvpool_purge_locked(struct kvpool_local *pool, uint64_t bytes,
 			kvpool_mem_put_locked(mem);
 		}
 	}
+	pool->is_making_room = was_making_room;
 	return purged;
+}
+
+static uint64_t total_bytes(const struct kvpool_local *pool)
+{
+	return pool->resident_bytes + pool->spare_bytes + pool->draining_bytes;
+}
+
+uint64_t kvpool_room_locked(const struct kvpool_local *pool)
+{
+	uint64_t total = total_bytes(pool);
+
+	return total < pool->limit_bytes ? pool->limit_bytes - total : 0;
 }
 
 static uint64_t excess_bytes(const struct kvpool_local *pool, uint64_t bytes)
 {
-	uint64_t total = pool->resident_bytes + pool->spare_bytes + bytes;
+	uint64_t total = total_bytes(pool) + bytes;
 
 	return total > pool->limit_bytes ? total - pool->limit_bytes : 0;
 }
 
-int kvpool_charge_locked(struct kvpool_mem *self, uint64_t nr_new,
-			 uint64_t nr_spare)
+/* Room within the owner's quota: by his own spare pages and volatile memory, nobody else's. */
+static int charge_owner(struct kvpool_mem *self, uint64_t bytes)
 {
 	struct kvpool_local *pool = self->pool;
-	uint64_t bytes = nr_new * KVPOOL_PAGE_BYTES;
+	uint64_t room = kvpool_owner_room_locked(self);
 
+	if (bytes <= room)
+		return 0;
+	pool->is_making_room = true;
+	drop_live_spare(pool, bytes - room, self, true, self->account);
+	room = kvpool_owner_room_locked(self);
+	if (bytes > room)
+		drop_live_spare(pool, bytes - room, self, false, self->account);
+	pool->is_making_room = false;
+	room = kvpool_owner_room_locked(self);
+	if (bytes > room)
+		kvpool_purge_locked(pool, bytes - room, self, self->account);
+	return bytes <= kvpool_owner_room_locked(self) ? 0 : -EDQUOT;
+}
+
+int kvpool_charge_locked(struct kvpool_mem *self, uint64_t nr_new,
+			 uint64_t nr_spare, uint64_t nr_ahead)
+{
+	struct kvpool_local *pool = self->pool;
+	uint64_t bytes = nr_new * kvpool_page(self);
+
+	if (bytes && (excess_bytes(pool, bytes) ||
+		      bytes > kvpool_owner_room_locked(self)))
+		kvpool_reap_locked(pool);
+	int err = bytes ? charge_owner(self, bytes) : 0;
+
+	if (err)
+		return err;
 	if (bytes && excess_bytes(pool, bytes))
 		kvpool_drop_spare_locked(pool, excess_bytes(pool, bytes), self);
 	if (bytes && excess_bytes(pool, bytes))
-		kvpool_purge_locked(pool, excess_bytes(pool, bytes), self);
+		kvpool_purge_locked(pool, excess_bytes(pool, bytes), self,
+				    NULL);
 	if (bytes && excess_bytes(pool, bytes)) {
 		kvpool_event_locked(pool, KVPOOL_EVENT_LIMIT, self->id, bytes);
 		return -ENOSPC;
 	}
 	kvpool_account_locked(self, (int64_t)(nr_new + nr_spare),
-			      (int64_t)nr_new);
+			      (int64_t)(nr_new + nr_ahead));
 	return 0;
 }

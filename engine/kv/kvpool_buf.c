@@ -6,10 +6,16 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "engine/kv/kvpool_local.h"
+
+/* Pages of a commit by what they were before it. */
+struct kvpool_commit {
+	uint64_t nr_new; /* absent */
+	uint64_t nr_spare; /* present, of an earlier life or made ahead */
+	uint64_t nr_ahead; /* absent and behind it: they become spare ones */
+};
 
 int kvpool_handle_create(struct kvpool_mem *mem, bool is_read_only,
 			 struct kvpool_buf **out_buf)
@@ -31,12 +37,13 @@ int kvpool_handle_create(struct kvpool_mem *mem, bool is_read_only,
 	return 0;
 }
 
-int kvpool_local_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
-			struct kvpool_buf **out_buf)
+int kvpool_local_create_stride(struct kvpool *pool, uint64_t size_bytes,
+			       uint64_t stride_bytes, uid_t owner,
+			       struct kvpool_buf **out_buf)
 {
 	struct kvpool_mem *mem;
-	int err =
-		kvpool_mem_create(kvpool_local(pool), size_bytes, owner, &mem);
+	int err = kvpool_mem_create(kvpool_local(pool), size_bytes,
+				    stride_bytes, owner, &mem);
 
 	if (err)
 		return err;
@@ -49,6 +56,12 @@ int kvpool_local_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 	return err;
 }
 
+int kvpool_local_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
+			struct kvpool_buf **out_buf)
+{
+	return kvpool_local_create_stride(pool, size_bytes, 0, owner, out_buf);
+}
+
 void kvpool_local_free(struct kvpool_buf *base)
 {
 	struct kvpool_local_buf *buf = kvpool_local_buf(base);
@@ -56,6 +69,8 @@ void kvpool_local_free(struct kvpool_buf *base)
 	struct kvpool_local *pool = mem->pool;
 
 	pthread_mutex_lock(&pool->lock);
+	if (pool->ops->quiesce)
+		pool->ops->quiesce(mem);
 	if (buf->is_needed) {
 		mem->nr_votes--;
 		/* Kept by its publication alone: it may be taken from now on. */
@@ -67,70 +82,108 @@ void kvpool_local_free(struct kvpool_buf *base)
 	free(buf);
 }
 
-/* Absent pages of the range become present and counted; mem->lock held. */
-static int populate_range(struct kvpool_mem *mem, uint64_t first, uint64_t end)
-{
-	uint64_t page = first, len;
-
-	for (; (len = kvpool_map_run(NULL, mem->present, &page, end));
-	     page += len) {
-		int err = mem->pool->ops->populate(
-			mem, page * KVPOOL_PAGE_BYTES, len * KVPOOL_PAGE_BYTES);
-
-		if (!err)
-			continue;
-		/* All or nothing: the runs before this one go again. */
-		uint64_t undo = first;
-
-		for (; (len = kvpool_map_run(NULL, mem->present, &undo, page));
-		     undo += len)
-			mem->pool->ops->punch(mem, undo * KVPOOL_PAGE_BYTES,
-					      len * KVPOOL_PAGE_BYTES);
-		return err;
-	}
-	kvpool_map_set(mem->present, first, end, true);
-	return 0;
-}
-
-static int commit_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
+/* Make room in the books, and with it what the backend has at hand. Return: 0, -ENOSPC, -EDQUOT. */
+static int charge(struct kvpool_mem *mem, uint64_t first, uint64_t end,
+		  struct kvpool_commit *out)
 {
 	struct kvpool_local *pool = mem->pool;
 	uint64_t nr_committed = kvpool_map_count(mem->committed, first, end);
-	uint64_t nr_spare =
-		kvpool_map_count(mem->present, first, end) - nr_committed;
-	uint64_t nr_new = end - first - nr_committed - nr_spare;
 
 	pthread_mutex_lock(&pool->lock);
 	mem->guard_first = first;
 	mem->guard_end = end;
-	int err = mem->is_volatile ?
-			  -EPERM :
-			  kvpool_charge_locked(mem, nr_new, nr_spare);
+	/* Under the lock: who makes room may take our spare pages outside of the guard. */
+	out->nr_spare =
+		kvpool_map_count(mem->present, first, end) - nr_committed;
+	out->nr_new = end - first - nr_committed - out->nr_spare;
+	out->nr_ahead = 0;
+	int err = mem->is_volatile ? -EPERM : 0;
 
+	if (!err && pool->ops->plan)
+		out->nr_ahead = pool->ops->plan(mem, first, end, true);
+	if (!err) {
+		err = kvpool_charge_locked(mem, out->nr_new, out->nr_spare,
+					   out->nr_ahead);
+		if (err && pool->ops->plan)
+			pool->ops->unplan(mem);
+	}
 	mem->guard_first = 0;
 	mem->guard_end = 0;
 	if (!err)
 		pool->commits++;
 	pthread_mutex_unlock(&pool->lock);
-	if (err)
-		return err;
-	err = nr_new ? populate_range(mem, first, end) : 0;
-	if (err) {
-		pthread_mutex_lock(&pool->lock);
-		kvpool_account_locked(mem, -(int64_t)(nr_new + nr_spare),
-				      -(int64_t)nr_new);
-		pool->commits--;
-		pthread_mutex_unlock(&pool->lock);
-		return err;
+	return err;
+}
+
+/*
+ * Nothing was filled. Where that was for want of memory, some is freed. Return: whether it was.
+ */
+static bool uncharge(struct kvpool_mem *mem, const struct kvpool_commit *commit,
+		     bool is_short)
+{
+	struct kvpool_local *pool = mem->pool;
+	uint64_t wanted = commit->nr_new * kvpool_page(mem), freed = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	kvpool_account_locked(mem,
+			      -(int64_t)(commit->nr_new + commit->nr_spare),
+			      -(int64_t)(commit->nr_new + commit->nr_ahead));
+	pool->commits--;
+	if (is_short)
+		freed = kvpool_drop_spare_locked(pool, UINT64_MAX, mem);
+	if (is_short && freed < wanted)
+		freed += kvpool_purge_locked(pool, wanted - freed, mem, NULL);
+	pthread_mutex_unlock(&pool->lock);
+	return freed > 0;
+}
+
+/* As charge(); what a device still reads may be all that is missing. */
+static int charge_or_wait(struct kvpool_mem *mem, uint64_t first, uint64_t end,
+			  struct kvpool_commit *out)
+{
+	const struct kvpool_backend_ops *ops = mem->pool->ops;
+	uint64_t state = 0;
+	int err;
+
+	do {
+		err = charge(mem, first, end, out);
+	} while ((err == -ENOSPC || err == -EDQUOT) && ops->wait &&
+		 ops->wait(mem, &state));
+	return err;
+}
+
+static int commit_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
+{
+	const struct kvpool_backend_ops *ops = mem->pool->ops;
+	struct kvpool_commit commit;
+	bool is_again = false;
+
+	for (;;) {
+		int err = charge_or_wait(mem, first, end, &commit);
+
+		if (err)
+			return err;
+		err = ops->populate(mem, first, end + commit.nr_ahead);
+		if (!err)
+			break;
+		/* Another process may have taken the memory that the limit promises. */
+		bool is_short = err == -ENOMEM && !is_again;
+
+		if (!uncharge(mem, &commit, is_short))
+			return err;
+		is_again = true;
 	}
 	kvpool_map_set(mem->committed, first, end, true);
+	if (ops->grown)
+		ops->grown(mem, end);
 	return 0;
 }
 
 /* What a writer may not touch: sealed bytes and protected memory. */
 static bool is_closed(const struct kvpool_mem *mem, uint64_t offset)
 {
-	return mem->is_protected || offset < kvpool_round_up(mem->sealed_n);
+	return mem->is_protected ||
+	       offset / kvpool_page(mem) < kvpool_to_pages(mem, mem->sealed_n);
 }
 
 int kvpool_local_commit(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
@@ -140,8 +193,8 @@ int kvpool_local_commit(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
 	pthread_mutex_lock(&mem->lock);
 	int err = is_closed(mem, offset) ?
 			  -EPERM :
-			  commit_locked(mem, offset / KVPOOL_PAGE_BYTES,
-					(offset + len) / KVPOOL_PAGE_BYTES);
+			  commit_locked(mem, offset / kvpool_page(mem),
+					(offset + len) / kvpool_page(mem));
 
 	pthread_mutex_unlock(&mem->lock);
 	return err;
@@ -154,14 +207,16 @@ static void release_locked(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 	uint64_t nr_punched = 0, page = first, len;
 
 	kvpool_map_set(mem->committed, first, end, false);
+	if (mem->pool->ops->retire)
+		mem->pool->ops->retire(mem, first, end);
 	for (; (len = kvpool_map_run(mem->present, mem->committed, &page, end));
 	     page += len) {
-		if (mem->pool->ops->punch(mem, page * KVPOOL_PAGE_BYTES,
-					  len * KVPOOL_PAGE_BYTES))
-			continue;
-		kvpool_map_set(mem->present, page, page + len, false);
-		nr_punched += len;
+		int64_t gone = mem->pool->ops->punch(mem, page, page + len);
+
+		nr_punched += gone > 0 ? (uint64_t)gone : 0;
 	}
+	if (mem->pool->ops->shed)
+		nr_punched += mem->pool->ops->shed(mem, first, end);
 	pthread_mutex_lock(&mem->pool->lock);
 	kvpool_account_locked(mem, -(int64_t)nr_committed,
 			      -(int64_t)nr_punched);
@@ -178,8 +233,8 @@ int kvpool_local_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
 	if (is_closed(mem, offset))
 		err = -EPERM;
 	else
-		release_locked(mem, offset / KVPOOL_PAGE_BYTES,
-			       (offset + len) / KVPOOL_PAGE_BYTES);
+		release_locked(mem, offset / kvpool_page(mem),
+			       (offset + len) / kvpool_page(mem));
 	pthread_mutex_unlock(&mem->lock);
 	return err;
 }
@@ -193,15 +248,17 @@ int kvpool_local_seal(struct kvpool_buf *buf, uint64_t n)
 	if (n < mem->sealed_n || (mem->is_protected && n > mem->sealed_n)) {
 		err = -EPERM;
 	} else if (n > mem->sealed_n) {
-		uint64_t page = n / KVPOOL_PAGE_BYTES,
-			 rest = n % KVPOOL_PAGE_BYTES;
+		uint64_t page = n / kvpool_page(mem),
+			 rest = n % kvpool_page(mem);
 
 		/* Recycled pages hold what was there before. */
 		if (rest && kvpool_map_count(mem->committed, page, page + 1))
-			memset(mem->addr + n, 0, KVPOOL_PAGE_BYTES - rest);
-		mem->sealed_n = n;
+			err = mem->pool->ops->zero(mem, n,
+						   kvpool_page(mem) - rest);
+		if (!err)
+			mem->sealed_n = n;
 		pthread_mutex_lock(&mem->pool->lock);
-		mem->pool->seals++;
+		mem->pool->seals += !err;
 		pthread_mutex_unlock(&mem->pool->lock);
 	}
 	pthread_mutex_unlock(&mem->lock);
@@ -212,9 +269,10 @@ int kvpool_local_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 		       uid_t owner, struct kvpool_buf **out_buf)
 {
 	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
-	uint64_t end = kvpool_round_up(n) / KVPOOL_PAGE_BYTES;
+	uint64_t end = kvpool_to_pages(mem, n);
 	struct kvpool_buf *copy;
-	int err = kvpool_local_create(buf->pool, size_bytes, owner, &copy);
+	int err = kvpool_local_create_stride(buf->pool, size_bytes,
+					     mem->stride_bytes, owner, &copy);
 
 	if (err)
 		return err;
@@ -223,9 +281,9 @@ int kvpool_local_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 	    kvpool_map_count(mem->committed, 0, end) != end)
 		err = -ERANGE;
 	if (!err)
-		err = kvpool_local_commit(copy, 0, end * KVPOOL_PAGE_BYTES);
+		err = kvpool_local_commit(copy, 0, end * kvpool_page(mem));
 	if (!err)
-		memcpy(copy->addr, mem->addr, n);
+		err = mem->pool->ops->copy(kvpool_local_buf(copy)->mem, mem, n);
 	pthread_mutex_unlock(&mem->lock);
 	if (err)
 		kvpool_buf_put(copy);
@@ -242,7 +300,7 @@ int kvpool_local_buf_stat(struct kvpool_buf *buf,
 
 	pthread_mutex_lock(&mem->lock);
 	pthread_mutex_lock(&mem->pool->lock);
-	uint64_t resident = mem->nr_committed * KVPOOL_PAGE_BYTES;
+	uint64_t resident = mem->nr_committed * kvpool_page(mem);
 
 	for (struct kvpool_key_entry *e = mem->keys; e; e = e->next_of_mem)
 		nr_keys++;
@@ -250,7 +308,8 @@ int kvpool_local_buf_stat(struct kvpool_buf *buf,
 		.id = mem->id,
 		.size_bytes = mem->size_bytes,
 		.resident_bytes = resident,
-		.sealed_bytes = kvpool_round_up(mem->sealed_n),
+		.sealed_bytes =
+			kvpool_to_pages(mem, mem->sealed_n) * kvpool_page(mem),
 		.charged_bytes = mem->is_imported ? 0 : resident,
 		.private_bytes = resident,
 		.owner = mem->owner,
@@ -258,7 +317,7 @@ int kvpool_local_buf_stat(struct kvpool_buf *buf,
 		.is_volatile = mem->is_volatile,
 		.is_published = mem->is_published,
 		.is_purged = mem->is_purged,
-		.nr_refs = mem->nr_refs,
+		.nr_refs = mem->nr_refs - mem->nr_own_refs,
 		.nr_votes = mem->nr_votes,
 		.nr_keys = nr_keys,
 	};

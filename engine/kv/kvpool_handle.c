@@ -31,6 +31,19 @@ int kvpool_buf_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 	return pool->calls->create(pool, size_bytes, owner, out_buf);
 }
 
+int kvpool_buf_create_stride(struct kvpool *pool, uint64_t size_bytes,
+			     uint64_t stride_bytes, uid_t owner,
+			     struct kvpool_buf **out_buf)
+{
+	if (!pool || !out_buf || is_size_bad(pool, size_bytes) ||
+	    !stride_bytes || stride_bytes > max_buf_bytes)
+		return -EINVAL;
+	if (!pool->calls->base || !pool->calls->base(pool))
+		return -EOPNOTSUPP;
+	return pool->calls->create_stride(pool, size_bytes, stride_bytes, owner,
+					  out_buf);
+}
+
 int kvpool_buf_open(struct kvpool *pool, uint64_t id, bool is_writable,
 		    struct kvpool_buf **out_buf)
 {

@@ -19,6 +19,8 @@ static void local_destroy(struct kvpool *base)
 	struct kvpool_local *pool = kvpool_local(base);
 	struct kvpool_mem *mem;
 
+	if (pool->ops->stop)
+		pool->ops->stop(pool);
 	pthread_mutex_lock(&pool->lock);
 	while ((mem = TAILQ_FIRST(&pool->live))) {
 		kvpool_keys_remove_locked(mem);
@@ -29,9 +31,17 @@ static void local_destroy(struct kvpool *base)
 		TAILQ_REMOVE(&pool->idle, mem, link);
 		kvpool_mem_free(mem);
 	}
+	/* What did not go by now goes with the backend. */
+	while ((mem = TAILQ_FIRST(&pool->draining))) {
+		TAILQ_REMOVE(&pool->draining, mem, link);
+		kvpool_mem_free(mem);
+	}
 	pthread_mutex_unlock(&pool->lock);
+	if (pool->ops->close)
+		pool->ops->close(pool);
 	close(pool->event_fd);
 	pthread_mutex_destroy(&pool->lock);
+	kvpool_owners_free(pool);
 	free(pool->key_buckets);
 	free(pool);
 }
@@ -47,7 +57,9 @@ static int local_stat(struct kvpool *base, struct kvpool_stat *out_stat)
 		.spare_bytes = pool->spare_bytes,
 		.volatile_bytes = pool->volatile_bytes,
 		.shared_bytes = pool->shared_bytes,
-		.charged_bytes = pool->resident_bytes + pool->spare_bytes,
+		.charged_bytes = pool->resident_bytes + pool->spare_bytes +
+				 pool->draining_bytes,
+		.draining_bytes = pool->draining_bytes,
 		.virtual_bytes = pool->virtual_bytes,
 		.nr_buffers = pool->nr_live,
 		.nr_keys = pool->nr_keys,
@@ -70,13 +82,14 @@ static int local_set_limit(struct kvpool *base, uint64_t limit_bytes)
 
 	pthread_mutex_lock(&pool->lock);
 	pool->limit_bytes = limit_bytes;
+	kvpool_reap_locked(pool);
 	uint64_t total = pool->resident_bytes + pool->spare_bytes;
 
 	if (total > limit_bytes)
 		kvpool_drop_spare_locked(pool, total - limit_bytes, NULL);
 	if (pool->resident_bytes > limit_bytes)
 		kvpool_purge_locked(pool, pool->resident_bytes - limit_bytes,
-				    NULL);
+				    NULL, NULL);
 	int err = pool->resident_bytes > limit_bytes ? -EBUSY : 0;
 
 	pthread_mutex_unlock(&pool->lock);
@@ -88,6 +101,7 @@ static uint64_t local_trim(struct kvpool *base, uint64_t bytes)
 	struct kvpool_local *pool = kvpool_local(base);
 
 	pthread_mutex_lock(&pool->lock);
+	kvpool_reap_locked(pool);
 	uint64_t dropped = kvpool_drop_spare_locked(pool, bytes, NULL);
 
 	pthread_mutex_unlock(&pool->lock);
@@ -100,15 +114,31 @@ static int local_secret(struct kvpool *base, uint8_t *out_secret)
 	return 0;
 }
 
+static int local_fence(struct kvpool *base, void *stream)
+{
+	struct kvpool_local *pool = kvpool_local(base);
+
+	return pool->ops->fence ? pool->ops->fence(pool, stream) : -EOPNOTSUPP;
+}
+
+static void *local_base(struct kvpool *base)
+{
+	struct kvpool_local *pool = kvpool_local(base);
+
+	return pool->ops->base ? pool->ops->base(pool) : NULL;
+}
+
 static const struct kvpool_calls local_calls = {
 	.destroy = local_destroy,
 	.stat = local_stat,
 	.set_limit = local_set_limit,
+	.set_quota = kvpool_local_set_quota,
 	.trim = local_trim,
 	.secret = local_secret,
 	.event_fd = kvpool_local_event_fd,
 	.events = kvpool_local_events,
 	.create = kvpool_local_create,
+	.create_stride = kvpool_local_create_stride,
 	.lookup = kvpool_local_lookup,
 	.import = kvpool_local_import,
 	.free = kvpool_local_free,
@@ -121,6 +151,8 @@ static const struct kvpool_calls local_calls = {
 	.unpublish = kvpool_local_unpublish,
 	.advise = kvpool_local_advise,
 	.export_fd = kvpool_local_export,
+	.fence = local_fence,
+	.base = local_base,
 };
 
 int kvpool_local_open(const struct kvpool_backend_ops *ops,
@@ -135,7 +167,6 @@ int kvpool_local_open(const struct kvpool_backend_ops *ops,
 	pool->base.calls = &local_calls;
 	pool->base.backend_name = ops->name;
 	pool->base.features = ops->features;
-	pool->base.page_bytes = KVPOOL_PAGE_BYTES;
 	atomic_init(&pool->base.nr_refs, 1);
 	pool->ops = ops;
 	pool->limit_bytes = options->limit_bytes;
@@ -144,23 +175,38 @@ int kvpool_local_open(const struct kvpool_backend_ops *ops,
 	TAILQ_INIT(&pool->idle);
 	TAILQ_INIT(&pool->live_spare);
 	TAILQ_INIT(&pool->volatiles);
+	TAILQ_INIT(&pool->draining);
+	pool->quota_bytes = options->quota_bytes ? options->quota_bytes :
+						   UINT64_MAX;
+	pool->shared_quota_bytes = options->shared_quota_bytes ?
+					   options->shared_quota_bytes :
+					   UINT64_MAX;
 	err = ops->open(pool, options);
 	if (err)
 		goto err_free;
 	if (getrandom(pool->secret, sizeof(pool->secret), 0) !=
 	    sizeof(pool->secret)) {
 		err = -EIO;
-		goto err_free;
+		goto err_close;
 	}
 	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (pool->event_fd < 0) {
 		err = -errno;
-		goto err_free;
+		goto err_close;
 	}
 	pthread_mutex_init(&pool->lock, NULL);
+	err = ops->start ? ops->start(pool) : 0;
+	if (err)
+		goto err_unlock;
 	*out_pool = &pool->base;
 	return 0;
 
+err_unlock:
+	pthread_mutex_destroy(&pool->lock);
+	close(pool->event_fd);
+err_close:
+	if (ops->close)
+		ops->close(pool);
 err_free:
 	free(pool);
 	return err;

@@ -112,7 +112,7 @@ int kvpool_open(const struct kvpool_options *options, struct kvpool **out_pool)
 	case KVPOOL_BACKEND_MEMFD:
 		return kvpool_local_open(&kvpool_memfd_ops, &own, out_pool);
 	case KVPOOL_BACKEND_CUDA:
-		return -EOPNOTSUPP;
+		return kvpool_local_open(&kvpool_cuda_ops, &own, out_pool);
 	}
 	return -EINVAL;
 }
@@ -205,6 +205,19 @@ int kvpool_next_buf(struct kvpool *pool, uint64_t *id,
 	return pool->calls->next_buf ?
 		       pool->calls->next_buf(pool, id, out_stat) :
 		       -EOPNOTSUPP;
+}
+
+int kvpool_fence(struct kvpool *pool, void *stream)
+{
+	if (!pool)
+		return -EINVAL;
+	return pool->calls->fence ? pool->calls->fence(pool, stream) :
+				    -EOPNOTSUPP;
+}
+
+void *kvpool_base(struct kvpool *pool)
+{
+	return pool && pool->calls->base ? pool->calls->base(pool) : NULL;
 }
 
 int kvpool_event_fd(struct kvpool *pool)

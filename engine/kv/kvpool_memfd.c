@@ -12,6 +12,7 @@
 #include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -31,6 +32,7 @@ static int memfd_open(struct kvpool_local *pool,
 {
 	unsigned long allowed[16] = { 0 };
 
+	pool->base.page_bytes = KVPOOL_PAGE_BYTES;
 	if (options->name)
 		return -EOPNOTSUPP;
 	if (!options->node_mask)
@@ -55,7 +57,7 @@ static int map_file(struct kvpool_mem *mem, int fd, int prot)
 	return 0;
 }
 
-static int memfd_make(struct kvpool_mem *mem)
+static int make_file(struct kvpool_mem *mem)
 {
 	struct rlimit limit;
 
@@ -91,6 +93,12 @@ static int memfd_make(struct kvpool_mem *mem)
 	return 0;
 }
 
+/* Addresses have no base here that a stride could count from. */
+static int memfd_create_mem(struct kvpool_mem *mem, uint64_t stride_bytes)
+{
+	return stride_bytes ? -EOPNOTSUPP : make_file(mem);
+}
+
 static void memfd_destroy(struct kvpool_mem *mem)
 {
 	if (mem->addr)
@@ -113,9 +121,17 @@ static int punch(int fd, uint64_t offset, uint64_t len)
 	return err ? -errno : 0;
 }
 
-static int memfd_punch(struct kvpool_mem *mem, uint64_t offset, uint64_t len)
+static int64_t memfd_punch(struct kvpool_mem *mem, uint64_t first, uint64_t end)
 {
-	return mem->fd < 0 ? 0 : punch(mem->fd, offset, len);
+	uint64_t gone = kvpool_map_count(mem->present, first, end);
+	int err = mem->fd < 0 ? 0 :
+				punch(mem->fd, first * KVPOOL_PAGE_BYTES,
+				      (end - first) * KVPOOL_PAGE_BYTES);
+
+	if (err)
+		return err;
+	kvpool_map_set(mem->present, first, end, false);
+	return (int64_t)gone;
 }
 
 /* Page-table entries for pages that fallocate has made. */
@@ -131,10 +147,11 @@ static void fault_in(uint8_t *addr, uint64_t len)
 	}
 }
 
-static int memfd_populate(struct kvpool_mem *mem, uint64_t offset, uint64_t len)
+/* Pages that are all absent. */
+static int fill(struct kvpool_mem *mem, uint64_t offset, uint64_t len)
 {
 	uint64_t done = 0;
-	int err = mem->fd < 0 ? memfd_make(mem) : 0;
+	int err = 0;
 
 	while (!err && done < len) {
 		uint64_t step = len - done < STEP_BYTES ? len - done :
@@ -153,6 +170,32 @@ static int memfd_populate(struct kvpool_mem *mem, uint64_t offset, uint64_t len)
 		return err == -ENOSPC ? -ENOMEM : err;
 	}
 	fault_in(mem->addr + offset, len);
+	return 0;
+}
+
+static int memfd_populate(struct kvpool_mem *mem, uint64_t first, uint64_t end)
+{
+	uint64_t page = first, len;
+	int err = mem->fd < 0 ? make_file(mem) : 0;
+
+	if (err)
+		return err;
+	for (; (len = kvpool_map_run(NULL, mem->present, &page, end));
+	     page += len) {
+		err = fill(mem, page * KVPOOL_PAGE_BYTES,
+			   len * KVPOOL_PAGE_BYTES);
+		if (!err)
+			continue;
+		/* All or nothing: the runs before this one go again. */
+		uint64_t undo = first;
+
+		for (; (len = kvpool_map_run(NULL, mem->present, &undo, page));
+		     undo += len)
+			punch(mem->fd, undo * KVPOOL_PAGE_BYTES,
+			      len * KVPOOL_PAGE_BYTES);
+		return err;
+	}
+	kvpool_map_set(mem->present, first, end, true);
 	return 0;
 }
 
@@ -183,11 +226,14 @@ static int memfd_protect(struct kvpool_mem *mem)
 	close(mem->fd);
 	mem->fd = fd;
 	/* The new page table is empty: fill it here rather than on the readers' path. */
-	madvise(mem->addr, kvpool_round_up(mem->sealed_n), MADV_POPULATE_READ);
+	madvise(mem->addr,
+		kvpool_to_pages(mem, mem->sealed_n) * KVPOOL_PAGE_BYTES,
+		MADV_POPULATE_READ);
 	return 0;
 }
 
-static int memfd_discard(struct kvpool_mem *mem)
+/* Of protected memory the file goes; the range stays reserved. */
+static int discard(struct kvpool_mem *mem)
 {
 	void *addr = kvpool_sys.mmap(
 		mem->addr, mem->class_bytes, PROT_NONE,
@@ -200,6 +246,34 @@ static int memfd_discard(struct kvpool_mem *mem)
 	return 0;
 }
 
+static int64_t memfd_purge(struct kvpool_mem *mem)
+{
+	uint64_t end = kvpool_nr_pages(mem);
+	uint64_t gone = kvpool_map_count(mem->present, 0, end);
+
+	if (!mem->is_protected)
+		return memfd_punch(mem, 0, end);
+	int err = discard(mem);
+
+	if (err)
+		return err;
+	kvpool_map_set(mem->present, 0, end, false);
+	return (int64_t)gone;
+}
+
+static int memfd_zero(struct kvpool_mem *mem, uint64_t offset, uint64_t len)
+{
+	memset(mem->addr + offset, 0, len);
+	return 0;
+}
+
+static int memfd_copy(struct kvpool_mem *to, struct kvpool_mem *from,
+		      uint64_t n)
+{
+	memcpy(to->addr, from->addr, n);
+	return 0;
+}
+
 static int memfd_export(struct kvpool_mem *mem)
 {
 	int fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
@@ -207,7 +281,7 @@ static int memfd_export(struct kvpool_mem *mem)
 	return fd < 0 ? -errno : fd;
 }
 
-static int memfd_import(struct kvpool_mem *mem, int fd)
+static int map_import(struct kvpool_mem *mem, int fd)
 {
 	int err;
 
@@ -223,16 +297,46 @@ static int memfd_import(struct kvpool_mem *mem, int fd)
 	return 0;
 }
 
+static int memfd_import(struct kvpool_local *pool, int fd,
+			struct kvpool_mem **out_mem)
+{
+	static const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+	struct kvpool_mem *mem;
+	struct stat st;
+
+	/* A file that could shrink would raise SIGBUS here; one that can be written would lie. */
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &st) ||
+	    st.st_size <= 0 || st.st_size % KVPOOL_PAGE_BYTES)
+		return -EINVAL;
+	mem = kvpool_mem_alloc(pool, (uint64_t)st.st_size);
+	if (!mem)
+		return -ENOMEM;
+	/* Exactly the file: the class of a size may be larger, and past its end is SIGBUS. */
+	mem->class_bytes = mem->size_bytes;
+	mem->owner = st.st_uid;
+	int err = map_import(mem, fd);
+
+	if (err)
+		kvpool_mem_free(mem);
+	else
+		*out_mem = mem;
+	return err;
+}
+
 const struct kvpool_backend_ops kvpool_memfd_ops = {
 	.name = "memfd",
 	.features = KVPOOL_F_EXPORT,
 	.open = memfd_open,
-	.create = memfd_make,
+	.create = memfd_create_mem,
 	.destroy = memfd_destroy,
 	.populate = memfd_populate,
 	.punch = memfd_punch,
 	.protect = memfd_protect,
-	.discard = memfd_discard,
+	.purge = memfd_purge,
+	.zero = memfd_zero,
+	.copy = memfd_copy,
 	.export_fd = memfd_export,
 	.import_fd = memfd_import,
 };

@@ -35,6 +35,9 @@ struct kvpool_calls {
 
 	int (*create)(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 		      struct kvpool_buf **out_buf);
+	int (*create_stride)(struct kvpool *pool, uint64_t size_bytes,
+			     uint64_t stride_bytes, uid_t owner,
+			     struct kvpool_buf **out_buf);
 	int (*open)(struct kvpool *pool, uint64_t id, bool is_writable,
 		    struct kvpool_buf **out_buf);
 	int (*lookup)(struct kvpool *pool, const struct kvpool_key *key,
@@ -57,6 +60,8 @@ struct kvpool_calls {
 		      bool *out_survived);
 	int (*revoke)(struct kvpool_buf *buf);
 	int (*export_fd)(struct kvpool_buf *buf);
+	int (*fence)(struct kvpool *pool, void *stream);
+	void *(*base)(struct kvpool *pool);
 };
 
 /* First member of every kind's pool. Constant but for the count. */

@@ -5,10 +5,8 @@
  * uid. A publication is one reference on the memory. Any thread.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/kv/kvpool_local.h"
@@ -92,13 +90,30 @@ static void unlink_from_mem(struct kvpool_key_entry *entry)
 
 static void set_published_locked(struct kvpool_mem *mem, bool value)
 {
-	uint64_t bytes = mem->nr_committed * KVPOOL_PAGE_BYTES;
+	uint64_t bytes = mem->nr_committed * kvpool_page(mem);
 
 	if (value)
 		mem->pool->shared_bytes += bytes;
 	else
 		mem->pool->shared_bytes -= bytes;
 	mem->is_published = value;
+	kvpool_owner_update_locked(mem);
+}
+
+/* The charge moves to the owner's shared account before anything else does. */
+static int set_publishing_locked(struct kvpool_mem *mem, bool value)
+{
+	bool was_shared = mem->is_publishing || mem->is_published;
+	struct kvpool_owner *account = mem->account;
+	uint64_t bytes = mem->owner_bytes;
+
+	if (value && !was_shared && account &&
+	    (account->shared_bytes > account->shared_quota_bytes ||
+	     bytes > account->shared_quota_bytes - account->shared_bytes))
+		return -EDQUOT;
+	mem->is_publishing = value;
+	kvpool_owner_update_locked(mem);
+	return 0;
 }
 
 void kvpool_keys_remove_locked(struct kvpool_mem *mem)
@@ -198,9 +213,8 @@ static int alloc_entries(size_t nr, struct kvpool_key_entry **out_list)
  */
 static int protect(struct kvpool_mem *mem)
 {
-	uint64_t end = mem->class_bytes / KVPOOL_PAGE_BYTES, page = 0, len;
-	uint64_t keep =
-		(mem->sealed_n + KVPOOL_PAGE_BYTES - 1) / KVPOOL_PAGE_BYTES;
+	uint64_t end = kvpool_nr_pages(mem), page = 0, len;
+	uint64_t keep = kvpool_to_pages(mem, mem->sealed_n);
 	uint64_t nr_dropped = kvpool_map_count(mem->committed, keep, end);
 	uint64_t nr_punched = 0;
 	int err = 0;
@@ -210,12 +224,12 @@ static int protect(struct kvpool_mem *mem)
 	kvpool_map_set(mem->committed, keep, end, false);
 	while (!err && (len = kvpool_map_run(mem->present, mem->committed,
 					     &page, end))) {
-		err = mem->pool->ops->punch(mem, page * KVPOOL_PAGE_BYTES,
-					    len * KVPOOL_PAGE_BYTES);
-		if (!err) {
-			kvpool_map_set(mem->present, page, page + len, false);
-			nr_punched += len;
-		}
+		int64_t gone = mem->pool->ops->punch(mem, page, page + len);
+
+		if (gone < 0)
+			err = (int)gone;
+		else
+			nr_punched += (uint64_t)gone;
 		page += len;
 	}
 	if (!err)
@@ -234,6 +248,7 @@ int kvpool_local_publish(struct kvpool_buf *buf,
 	struct kvpool_local *pool = mem->pool;
 	struct kvpool_key_entry *fresh;
 	int err = alloc_entries(nr, &fresh);
+	bool is_charged = false;
 
 	if (err)
 		return err;
@@ -248,19 +263,23 @@ int kvpool_local_publish(struct kvpool_buf *buf,
 		pthread_mutex_lock(&pool->lock);
 		err = mem->is_volatile ? -EPERM :
 					 grow_table(pool, pool->nr_keys + nr);
+		if (!err)
+			err = set_publishing_locked(mem, true);
 		pthread_mutex_unlock(&pool->lock);
+		is_charged = !err;
 	}
 	if (!err)
 		err = protect(mem);
 	pthread_mutex_unlock(&mem->lock);
-	if (err) {
-		free_entries(fresh);
-		return err;
-	}
 	pthread_mutex_lock(&pool->lock);
-	insert_keys_locked(mem, marks, nr, fresh);
+	if (!err)
+		insert_keys_locked(mem, marks, nr, fresh);
+	if (is_charged)
+		set_publishing_locked(mem, false);
 	pthread_mutex_unlock(&pool->lock);
-	return 0;
+	if (err)
+		free_entries(fresh);
+	return err;
 }
 
 int kvpool_local_unpublish(struct kvpool_buf *buf)
@@ -327,31 +346,14 @@ int kvpool_local_import(struct kvpool *base, int fd,
 			struct kvpool_buf **out_buf)
 {
 	struct kvpool_local *pool = kvpool_local(base);
-	static const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 	struct kvpool_mem *mem;
-	struct stat st;
+	int err = pool->ops->import_fd(pool, fd, &mem);
 
-	/* A file that could shrink would raise SIGBUS here; one that can be written would lie. */
-	int seals = fcntl(fd, F_GET_SEALS);
-
-	if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &st) ||
-	    st.st_size <= 0 || st.st_size % KVPOOL_PAGE_BYTES)
-		return -EINVAL;
-	mem = kvpool_mem_alloc(pool, (uint64_t)st.st_size);
-	if (!mem)
-		return -ENOMEM;
-	/* Exactly the file: the class of a size may be larger, and past its end is SIGBUS. */
-	mem->class_bytes = mem->size_bytes;
+	if (err)
+		return err;
 	mem->sealed_n = mem->size_bytes;
-	mem->owner = st.st_uid;
 	mem->is_protected = true;
 	mem->is_imported = true;
-	int err = pool->ops->import_fd(mem, fd);
-
-	if (err) {
-		kvpool_mem_free(mem);
-		return err;
-	}
 	pthread_mutex_lock(&pool->lock);
 	kvpool_mem_insert_locked(mem);
 	err = kvpool_handle_create(mem, true, out_buf);

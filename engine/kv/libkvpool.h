@@ -8,7 +8,8 @@
  * published under 32-byte keys and found again by them. Three backends keep
  * the same rules: "kernel" (/dev/kvpool: shared between processes, limits and
  * quotas that hold), "memfd" (unprivileged, memory of this process) and "cuda"
- * (device memory). What a backend cannot do answers -EOPNOTSUPP;
+ * (memory of an NVIDIA GPU, of this process too, whose addresses the CPU cannot
+ * touch). What a backend cannot do answers -EOPNOTSUPP;
  * kvpool_features() says so ahead.
  *
  * Threads: every call may come from any thread. Calls on one buffer that
@@ -26,6 +27,12 @@
  * Kernel backend, signals: a touch of memory that is volatile, purged, revoked,
  * or not committed and beyond a limit raises SIGBUS. Committed memory of a
  * handle that needs its content is safe, from revocation apart.
+ *
+ * Cuda backend: addresses are of the device's primary context. Work on the GPU
+ * goes on after the call that started it, so the caller names it by
+ * kvpool_fence() before he gives up what it uses. Graphs are captured in
+ * thread-local mode, since the library calls the driver from a thread of its
+ * own. -EIO: the driver or the device failed.
  *
  * Growth: struct kvpool_options carries its size. Other structs are fixed per
  * soname of the library.
@@ -72,6 +79,7 @@ enum kvpool_feature {
 	KVPOOL_F_PURGE = 1u
 			 << 3, /* volatile memory goes under system pressure */
 	KVPOOL_F_EXPORT = 1u << 4, /* buffers travel as descriptors */
+	KVPOOL_F_DEVICE = 1u << 5, /* addresses are a device's, not the CPU's */
 };
 
 struct kvpool_options {
@@ -85,7 +93,8 @@ struct kvpool_options {
 	uint64_t limit_bytes; /* all memory of the pool, spare pages included; 0 is -EINVAL */
 	/*
 	 * Pages kept ready for what comes: memfd keeps committed ones after their buffer is gone,
-	 * the kernel keeps zeroed huge ones. Counted apart, at most this; 0: none.
+	 * the kernel keeps zeroed huge ones, cuda does as memfd and makes pages ahead of commits.
+	 * Counted apart, at most this; 0: none.
 	 */
 	uint64_t spare_limit_bytes;
 	/* NUMA nodes to allocate from, bit per node; 0: the process' policy. */
@@ -100,7 +109,10 @@ struct kvpool_options {
 	bool is_shared_keys; /* look-ups see the keys of every uid, not the own ones only */
 	/*
 	 * The smallest pages only: what is charged is exactly what was committed. Else the kernel
-	 * may take up to a huge page around it, within limit and quota. Memfd is always exact.
+	 * may take up to a huge page around it, within limit and quota. Memfd is always exact. Cuda
+	 * takes handles of several pages: a buffer may hold up to an eighth of its committed bytes
+	 * more, or one page, within limit, quota and spare_limit_bytes; and of a range that is
+	 * released a handle's pages go when the last of them does.
 	 */
 	bool is_small_pages;
 	/*
@@ -108,6 +120,7 @@ struct kvpool_options {
 	 * (-ENOENT), and fields about memory are not looked at.
 	 */
 	bool is_read_only;
+	uint32_t device; /* cuda: the GPU's ordinal */
 };
 
 /**
@@ -117,9 +130,11 @@ struct kvpool_options {
  * @out_pool: [out] kvpool_put() drops it. Buffers keep their pool alive; a named one lives until
  *	the last process has dropped it.
  *
- * KVPOOL_BACKEND_AUTO takes the kernel's device where it opens and speaks this library's ABI.
- * Return: 0; -ENODEV (the backend's device or driver is not there); -EACCES (device or pool do not
- * admit this process); -EOPNOTSUPP (a name, where pools are private; a module of another ABI);
+ * KVPOOL_BACKEND_AUTO takes the kernel's device where it opens and speaks this library's ABI. Never
+ * the GPU, which is asked for by name; a process that uses it must not fork and go on using it.
+ * Return: 0; -ENODEV (the backend's device or driver is not there; kvpool_cuda_check() says why);
+ * -EACCES (device or pool do not admit this process); -EOPNOTSUPP (a name, where pools are private;
+ * a module of another ABI; a driver or GPU without what cuda needs; nodes for cuda);
  * -EINVAL (also: options->size too small, a bad name, no such node); -E2BIG (options->size larger
  * than this library's, with something in the rest); -ENOENT (is_read_only); -EMFILE, -ENFILE.
  */
@@ -133,6 +148,15 @@ int kvpool_open(const struct kvpool_options *options, struct kvpool **out_pool);
  * Return: 0; -EINVAL (a descriptor of another kind, or -1); -EMFILE.
  */
 int kvpool_open_fd(int fd, struct kvpool **out_pool);
+/**
+ * kvpool_cuda_check - whether the cuda backend can work here
+ * @device: ordinal of the GPU
+ * @err: [out] why not, in words for the operator; NULL with @errlen 0: of no interest
+ *
+ * Return: 0; -ENODEV (no driver, no such GPU); -EOPNOTSUPP (the driver is too old, or the GPU has
+ * no virtual memory management).
+ */
+int kvpool_cuda_check(uint32_t device, char *err, size_t errlen);
 /**
  * kvpool_pool_fd - the descriptor that stands for a pool
  *
@@ -224,7 +248,7 @@ int kvpool_next_pool(uint64_t *id, struct kvpool_pool_info *out_info);
  * @size_bytes: virtual size, a multiple of the page size; costs no memory.
  * @owner: uid the memory is charged to, as far as a backend can: memfd has no quotas and the kernel
  *	charges the effective uid of this process, so both only report it (kvpool_buf_stat() of
- *	this handle).
+ *	this handle). Cuda charges it.
  * @out_buf: [out] one reference.
  *
  * The memory reads as the backend left it: zero, or what this process wrote
@@ -234,6 +258,18 @@ int kvpool_next_pool(uint64_t *id, struct kvpool_pool_info *out_info);
  */
 int kvpool_buf_create(struct kvpool *pool, uint64_t size_bytes, uid_t owner,
 		      struct kvpool_buf **out_buf);
+/**
+ * kvpool_buf_create_stride - as kvpool_buf_create(), for one descriptor of all buffers of a kind
+ * @stride_bytes: the first address is a multiple of it behind kvpool_base(), so that units of that
+ *	size have one numbering over all buffers
+ *
+ * Return: as kvpool_buf_create(); -EOPNOTSUPP where the pool has no base.
+ */
+int kvpool_buf_create_stride(struct kvpool *pool, uint64_t size_bytes,
+			     uint64_t stride_bytes, uid_t owner,
+			     struct kvpool_buf **out_buf);
+/* The start of the one range in which all buffers of the pool lie; NULL: there is none. */
+void *kvpool_base(struct kvpool *pool);
 /**
  * kvpool_buf_open - a buffer of the pool by its id, from whichever process it is
  * @is_writable: for committing and the like; else for reading
@@ -268,12 +304,27 @@ int kvpool_buf_commit(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 int kvpool_buf_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 
 /**
+ * kvpool_fence - name the work of a device that may use the pool's memory
+ * @stream: [in] CUstream of the device's primary context, all of whose work so far is meant, and
+ *	which is not being captured; NULL: the default stream
+ *
+ * Memory that is given up after this call (released, volatile, its last handle put) stays mapped
+ * and untouched by others until that work is done, counted as draining or spare; seal and clone
+ * read and write after it. A commit that only misses such memory waits for it, a few seconds at
+ * most, and so does the last kvpool_put(). Call it once for each batch of work, before giving up
+ * what the batch uses.
+ * Context: any thread, the pool alone is locked. Return: 0; -EOPNOTSUPP without KVPOOL_F_DEVICE;
+ * -EBUSY (a thousand fences wait); -EIO.
+ */
+int kvpool_fence(struct kvpool *pool, void *stream);
+
+/**
  * kvpool_buf_seal - bytes [0, n) become immutable
  * @n: rounded up to a page; the rest of that page is zeroed.
  *
  * Bookkeeping on the memfd backend (publication is what protects there). On the kernel backend
  * the bytes become read-only here; another handle's writable mapping of them raises SIGBUS.
- * Return: 0; -EBUSY (pinned, kernel backend); -EPERM (n below an earlier seal).
+ * Return: 0; -EBUSY (pinned, kernel backend); -EPERM (n below an earlier seal); -EIO (cuda).
  */
 int kvpool_buf_seal(struct kvpool_buf *buf, uint64_t n);
 /*
@@ -381,15 +432,17 @@ int kvpool_buf_revoke(struct kvpool_buf *buf);
 /*
  * A read-only descriptor of a published buffer, to be sent over a Unix socket; the caller closes
  * it. While it is open the content stays. Return: the descriptor; -EPERM when it is not published;
- * -EOPNOTSUPP without KVPOOL_F_EXPORT.
+ * -EOPNOTSUPP without KVPOOL_F_EXPORT; cuda: -E2BIG (more than 253 handles), -ERANGE (nothing of it
+ * is committed), -EMFILE, -EIO.
  */
 int kvpool_buf_export(struct kvpool_buf *buf);
 /*
  * A buffer over a received descriptor of the same backend, read-only; @fd stays the caller's. The
  * memory is the sender's account. On the kernel backend what is sealed is mapped; descriptors that
  * went over a socket share one vote, so a sender who lets go of his takes ours: import only from
- * whom you trust. Return: 0; -EINVAL for a descriptor of another kind or one that is not sealed
- * (its sender could change it under us); -EOPNOTSUPP.
+ * whom you trust. Cuda: only from a process of the same uid (else -EPERM), which could still write
+ * what it sent. Return: 0; -EINVAL for a descriptor of another kind, one that is not sealed (its
+ * sender could change it under us) or one of another GPU; -EOPNOTSUPP; -EMFILE.
  */
 int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For the pool tests: fixtures with a pool and one buffer in it, and small
- * helpers that assert. Tests of fixture kvpool run over every backend, those of
- * memfd_pool and kernel_pool over one. Included by test programs only.
+ * helpers that assert. Tests of fixture kvpool run over every backend (cuda on a
+ * driver without a GPU), those of memfd_pool and kernel_pool over one. Included
+ * by test programs only.
  */
 #ifndef TARN_TESTS_ENGINE_KVPOOL_KIT_H
 #define TARN_TESTS_ENGINE_KVPOOL_KIT_H
@@ -14,8 +15,18 @@
 #include <sys/stat.h>
 
 #include "engine/kv/kvpool_local.h"
+#include "tests/engine/cuda_standin.h"
 
-enum { PAGE = KVPOOL_PAGE_BYTES, LIMIT_PAGES = 64, SPARE_PAGES = 16 };
+enum {
+	LIMIT_PAGES = 64,
+	SPARE_PAGES = 16,
+	/* Small enough to fill many of them, where the size of a granule is not what is tested. */
+	STANDIN_GRANULE = 64 << 10,
+};
+
+static uint64_t kit_page = KVPOOL_PAGE_BYTES;
+
+#define PAGE kit_page
 
 /* The backend that this test is about; open_ok() opens pools of it. */
 static enum kvpool_backend kit_backend = KVPOOL_BACKEND_MEMFD;
@@ -23,6 +34,20 @@ static enum kvpool_backend kit_backend = KVPOOL_BACKEND_MEMFD;
 static inline bool is_kernel(void)
 {
 	return kit_backend == KVPOOL_BACKEND_KERNEL;
+}
+
+static inline bool is_cuda(void)
+{
+	return kit_backend == KVPOOL_BACKEND_CUDA;
+}
+
+static inline void use_standin(uint64_t granule_bytes, uint64_t total_bytes)
+{
+	standin_install();
+	standin.granule_bytes = granule_bytes;
+	standin.total_bytes = total_bytes;
+	kit_backend = KVPOOL_BACKEND_CUDA;
+	kit_page = granule_bytes;
 }
 
 static inline struct kvpool_options options_of(uint64_t limit_pages,
@@ -95,11 +120,14 @@ FIXTURE_VARIANT(kvpool)
 
 FIXTURE_VARIANT_ADD(kvpool, memfd){ .backend = KVPOOL_BACKEND_MEMFD };
 FIXTURE_VARIANT_ADD(kvpool, kernel){ .backend = KVPOOL_BACKEND_KERNEL };
+FIXTURE_VARIANT_ADD(kvpool, cuda){ .backend = KVPOOL_BACKEND_CUDA };
 
 FIXTURE_SETUP(kvpool)
 {
 	if (variant->backend == KVPOOL_BACKEND_KERNEL)
 		USE_KERNEL_OR_SKIP();
+	if (variant->backend == KVPOOL_BACKEND_CUDA)
+		use_standin(STANDIN_GRANULE, 64 << 20);
 	self->pool = open_ok(LIMIT_PAGES, is_kernel() ? 0 : SPARE_PAGES);
 	ASSERT_EQ(0,
 		  kvpool_buf_create(self->pool, 256 * PAGE, 1000, &self->buf));
@@ -109,6 +137,8 @@ FIXTURE_TEARDOWN(kvpool)
 {
 	kvpool_buf_put(self->buf);
 	kvpool_put(self->pool);
+	if (is_cuda())
+		EXPECT_TRUE(standin_is_clean());
 }
 
 FIXTURE(memfd_pool)
@@ -168,6 +198,10 @@ static inline uint64_t pages_of(struct kvpool_buf *buf)
 
 	if (is_kernel())
 		return buf_stat_of(buf).resident_bytes / PAGE;
+	if (is_cuda())
+		return standin_mapped_bytes(kvpool_buf_addr(buf),
+					    kvpool_buf_size(buf)) /
+		       PAGE;
 	ASSERT_EQ(0, fstat(kvpool_local_buf(buf)->mem->fd, &st));
 	return (uint64_t)st.st_blocks * 512 / PAGE;
 }

@@ -708,7 +708,7 @@ TEST(options_out_of_range_are_named)
 		  "1 bytes for KV memory are too few: want at least 1048576" },
 		{ { .kv_backend = TARN_KV_CUDA },
 		  -ENODEV,
-		  "KV backend cuda: Operation not supported" },
+		  "KV backend cuda: this engine computes on the CPU" },
 	};
 	struct tiny_spec spec = tiny_llama(GGUF_TYPE_F32);
 	struct tiny_model m;
