@@ -192,6 +192,16 @@ TEST_F(cuda, one_descriptor_can_be_imported_many_times)
 	kvpool_buf_put(buf);
 }
 
+TEST_F_SIGNAL(cuda, writing_imported_memory_is_a_fault, SIGSEGV)
+{
+	struct kvpool_buf *buf = create_ok(self->pool, 64), *found;
+	int fd = publish_and_export(buf, 2);
+
+	ASSERT_EQ(0, kvpool_buf_import(self->pool, fd, &found));
+	signal(SIGSEGV, SIG_DFL);
+	*(volatile uint8_t *)kvpool_buf_addr(found) = 1;
+}
+
 TEST_F(cuda, only_published_buffers_are_exported)
 {
 	struct kvpool_buf *buf = create_ok(self->pool, 600);

@@ -170,6 +170,8 @@ TEST_F(cuda, what_is_put_is_free_though_pages_came_ahead_of_it)
 		/* All of the pool can be had at once. */
 		ASSERT_EQ(0, commit(buf, 0, 256));
 		ASSERT_EQ(0, kvpool_buf_release(buf, 0, 256 * PAGE));
+		/* Else spare pages are what there may be, and none comes ahead. */
+		kvpool_trim(self->pool, UINT64_MAX);
 	}
 	EXPECT_EQ(0, stat_of(self->pool).purges);
 	kvpool_buf_put(buf);
@@ -188,6 +190,7 @@ TEST_F(cuda, pages_that_are_being_made_ahead_give_way)
 		ASSERT_EQ(0, commit(b, 0, 256 - 8));
 		ASSERT_EQ(0, kvpool_buf_release(b, 0, 248 * PAGE));
 		ASSERT_EQ(0, kvpool_buf_release(a, 0, 8 * PAGE));
+		kvpool_trim(self->pool, UINT64_MAX);
 	}
 	kvpool_buf_put(a);
 	kvpool_buf_put(b);
