@@ -143,6 +143,12 @@ static void release_tiles(struct kv_segment *seg, uint32_t stream,
 				   end - first);
 }
 
+/* Whether another's memory would help: after anything else, what is cached stays. */
+static bool is_shortage(int err)
+{
+	return err == -ENOSPC || err == -EDQUOT || err == -ENOMEM;
+}
+
 int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 		      uint32_t end_tile)
 {
@@ -173,7 +179,7 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 		do {
 			err = kvpool_buf_commit(st->bufs[i], first,
 						end - first);
-		} while (err && kv_evict_one(cache));
+		} while (is_shortage(err) && kv_evict_one(cache));
 		if (!err)
 			continue;
 		while (i--)

@@ -7,6 +7,7 @@
  */
 #include "tests/harness.h"
 
+#include "engine/kv/kvpool_private.h"
 #include "engine/kv/segment.h"
 #include "tests/engine/kv_kit.h"
 
@@ -524,6 +525,53 @@ static int try_open(struct fixture_segment *self, int32_t *tokens, uint32_t nr,
 {
 	return kv_seq_open(self->cache, tokens, nr, reserve, &salt_a, 0,
 			   out_seq, &self->matched, &self->miss);
+}
+
+static int page_errno; /* what making pages fails with; 0: it works */
+
+static int broken_fallocate(int fd, int mode, off_t offset, off_t len)
+{
+	if (mode || !page_errno)
+		return fallocate(fd, mode, offset, len);
+	errno = page_errno;
+	return -1;
+}
+
+/* Appends to a sequence that matches nothing while pages fail. Return: evictions. */
+static uint64_t evictions_after(struct fixture_segment *self, int error)
+{
+	int32_t others[320];
+	struct kv_seq *seq;
+
+	for (int i = 0; i < 320; i++)
+		others[i] = 5000 + i;
+	EXPECT_EQ(0, try_open(self, others, 1, 320, &seq));
+	page_errno = error;
+	while (kv_seq_len(seq) < 320 &&
+	       !kv_seq_append(seq, others + kv_seq_len(seq), 32))
+		;
+	EXPECT_GT(320, kv_seq_len(seq));
+	page_errno = 0;
+	kv_seq_close(seq);
+	return cache_stat(self).evictions;
+}
+
+TEST_F(segment, a_broken_system_evicts_nothing)
+{
+	struct kv_seq *seq = open_ok(self, 100, 0);
+
+	kvpool_sys.fallocate = broken_fallocate;
+	grow_ok(self, seq, 100, 20);
+	kv_seq_close(seq);
+	EXPECT_EQ(0, evictions_after(self, EIO));
+	seq = open_ok(self, 100, 0);
+	EXPECT_EQ(99, self->matched);
+	EXPECT_TRUE(kit_verify(self->cache, seq, self->hashes));
+	kv_seq_close(seq);
+	/* A shortage is another matter. */
+	EXPECT_LT(0, evictions_after(self, ENOSPC));
+	EXPECT_TRUE(kit_check(self->cache));
+	kvpool_sys.fallocate = fallocate;
 }
 
 TEST_F(segment, what_is_promised_is_kept)
