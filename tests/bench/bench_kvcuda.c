@@ -71,7 +71,8 @@ static void grow(uint64_t bytes, unsigned int pause_us)
 		if (pause_us)
 			usleep(pause_us);
 	}
-	printf("growth by %zu pages of %d KiB, %u us between: median %.1f, p99 %.1f, worst %.1f us\n",
+	printf("growth by %zu pages of %d KiB, %u us between: "
+	       "median %.1f, p99 %.1f, worst %.1f us\n",
 	       nr, (int)(page >> 10), pause_us, quantile(us, nr, 0.5),
 	       quantile(us, nr, 0.99), quantile(us, nr, 1));
 	kvpool_buf_put(buf);
@@ -138,7 +139,8 @@ static int attach(int sock, uint64_t bytes)
 	}
 	const double first = us[0];
 
-	printf("attach to %d GiB of a peer: first %.2f ms, median %.2f, worst %.2f; letting go %.2f\n",
+	printf("attach to %d GiB of a peer: "
+	       "first %.2f ms, median %.2f, worst %.2f; letting go %.2f\n",
 	       (int)(bytes / GIB), first / 1e3,
 	       quantile(us, NR_ATTACHES, 0.5) / 1e3, us[NR_ATTACHES - 1] / 1e3,
 	       quantile(put_us, NR_ATTACHES, 0.5) / 1e3);
