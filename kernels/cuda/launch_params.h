@@ -230,6 +230,51 @@ struct gpu_linear_params {
 	uint32_t is_overlapped; /* launched with programmatic serialisation */
 };
 
+enum {
+	GPU_LINEAR_LARGE_ROWS = 128, /* weight rows of a tile, one CTA */
+	GPU_LINEAR_LARGE_THREADS = 384,
+	GPU_LINEAR_LARGE_SMEM_BYTES = 225 * 1024,
+};
+
+/*
+ * linear_large_bf16_t<tokens>: the same product for many tokens, tiles of 128 rows x
+ * `tokens` (256 or 128). Grid up to one CTA a multiprocessor; block and dynamic shared
+ * memory above. Which instance, grid or order of tiles changes no bit.
+ */
+struct gpu_linear_large_params {
+	struct gpu_attn_tensor_map x_map; /* as in gpu_linear_params, but box {64, tokens, 1} */
+	const void *weights; /* as linear_pack.h has it */
+	void *out; /* bf16 or float [nr_tokens][out_stride] */
+	/* gpu_linear_large_scratch_bytes(); used by tiles of 256 where K has two spans */
+	void *scratch;
+	uint32_t nr_rows; /* N, a multiple of 8 */
+	uint32_t nr_cols; /* K, a multiple of 64 */
+	uint32_t nr_tokens; /* M */
+	uint32_t span_k; /* gpu_linear_cut_get() */
+	uint32_t out_stride; /* elements, a multiple of 8 */
+	uint32_t out_is_float;
+	uint32_t run_tiles; /* tiles of tokens computed beside each other, for L2: 4 to 8 */
+};
+
+/*
+ * The faster instance's tokens for a matrix and M: a tile of 128 takes about 3/4
+ * of the time of one of 256, and CTAs take whole tiles.
+ */
+static inline uint32_t gpu_linear_large_tokens(uint32_t nr_rows, uint32_t nr_tokens,
+					       uint32_t nr_ctas)
+{
+	uint32_t nr = (nr_rows + GPU_LINEAR_LARGE_ROWS - 1) / GPU_LINEAR_LARGE_ROWS;
+	uint32_t waves_128 = (nr * ((nr_tokens + 127) / 128) + nr_ctas - 1) / nr_ctas;
+	uint32_t waves_256 = (nr * ((nr_tokens + 255) / 256) + nr_ctas - 1) / nr_ctas;
+
+	return waves_128 * 3 < waves_256 * 4 ? 128 : 256;
+}
+
+static inline uint64_t gpu_linear_large_scratch_bytes(uint32_t nr_ctas)
+{
+	return (uint64_t)nr_ctas * GPU_LINEAR_LARGE_ROWS * 256 * 4;
+}
+
 /*
  * linear_sums: sums of x over blocks of 32, by which the minimum of a weight block
  * is multiplied. sums: float [ceil(nr_tokens / tile)][4 * ceil(nr_cols / 128)][tile], zeros

@@ -71,6 +71,14 @@ static __device__ __forceinline__ uint64_t policy_evict_first(void)
 	return policy;
 }
 
+static __device__ __forceinline__ uint64_t policy_evict_normal(void)
+{
+	uint64_t policy;
+
+	asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+	return policy;
+}
+
 static __device__ __forceinline__ uint64_t policy_evict_last(void)
 {
 	uint64_t policy;

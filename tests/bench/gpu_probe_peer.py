@@ -4,7 +4,7 @@
 
 Same method: launches in a CUDA graph, 256 MiB read before each replay so that
 L2 is cold, events around the replay, median of 50; linear: one launch for each
-of several weights. Run by hand on a GPU: gpu_probe_peer.py [attention|linear]
+of several weights. Run by hand on a GPU: gpu_probe_peer.py [attention|linear|large]
 """
 import sys
 
@@ -50,6 +50,18 @@ def linear():
             print(f"peer cuBLAS bf16 {n} x {k} M {m}: {us:.2f} us {n * k * 2 / us * 1e-6:.3f} TB/s")
 
 
+def large():
+    for n, k in ((14336, 4096), (4096, 14336), (6144, 4096), (4096, 4096), (28672, 4096),
+                 (8192, 8192)):
+        w = torch.randn(n, k, dtype=torch.bfloat16, device="cuda")
+        times = []
+        for m in (512, 2048, 8192):
+            x = torch.randn(m, k, dtype=torch.bfloat16, device="cuda")
+            us = median_us(lambda: F.linear(x, w))
+            times.append(f"M {m} {us:.1f} us ({2 * m * n * k / us * 1e-6:.0f})")
+        print(f"peer cuBLAS bf16 {n} x {k}, TFLOP/s:", ", ".join(times))
+
+
 def attend(batch, nr_q, nr_kv, causal):
     q = torch.randn(batch, HQ, nr_q, D, dtype=torch.bfloat16, device="cuda")
     k = torch.randn(batch, HKV, nr_kv, D, dtype=torch.bfloat16, device="cuda")
@@ -83,6 +95,8 @@ def main():
     print("torch", torch.__version__, torch.cuda.get_device_name())
     if sys.argv[1:] == ["linear"]:
         linear()
+    elif sys.argv[1:] == ["large"]:
+        large()
     else:
         attention()
 
