@@ -45,10 +45,17 @@ static struct inode *inode_create(void)
 	if (rc)
 		return ERR_PTR(rc);
 	inode = alloc_anon_inode(kvpool_mount->mnt_sb);
-	if (IS_ERR(inode))
+	if (IS_ERR(inode)) {
 		simple_release_fs(&kvpool_mount, &kvpool_mount_count);
-	else
-		inode->i_flags |= S_NOCMTIME; /* a fault need not stamp it */
+		return inode;
+	}
+	inode->i_flags |= S_NOCMTIME; /* a fault need not stamp it */
+	/*
+	 * alloc_anon_inode() leaves it off the list. Whoever unmounts with the
+	 * last buffer finds watches (inotify) by that list, and waits for ever
+	 * for those that he did not find.
+	 */
+	inode_sb_list_add(inode);
 	return inode;
 }
 

@@ -7,6 +7,7 @@
 #include "tests/kmod/kit.h"
 
 #include <sched.h>
+#include <sys/inotify.h>
 
 /* ---- parameters ---------------------------------------------------------- */
 
@@ -381,6 +382,39 @@ TEST_F(pool, pages_stay_where_they_are)
 	EXPECT_EQ(0, node_of(at));
 	EXPECT_TRUE(is_filled(at, 0x3c, 4 * MIB));
 	charged_ok(args.out_fd, 4 * MIB);
+}
+
+/* ---- watches ------------------------------------------------------------- */
+
+/* Watches the buffer, and closes it while the watch stays. */
+static void watch_and_close(int pool)
+{
+	int watcher = inotify_init1(IN_CLOEXEC);
+	int buf = buf_new(pool, PAGE);
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", buf);
+	ASSERT_LE(0, inotify_add_watch(watcher, path, IN_ATTRIB));
+	close(buf);
+	close(watcher);
+}
+
+TEST_F(pool, a_watched_buffer_can_be_closed)
+{
+	int status = 0;
+	pid_t pid = child_start();
+
+	if (pid == 0) {
+		watch_and_close(self->pool);
+		child_end();
+	}
+	/* Where it hangs it cannot be killed: nobody may wait for it for ever. */
+	for (int i = 0; i < 500 && !waitpid(pid, &status, WNOHANG); i++) {
+		status = -1;
+		sleep_ms(20);
+	}
+	EXPECT_EQ(0, status);
+	charged_ok(self->pool, 0);
 }
 
 TEST_HARNESS_MAIN
