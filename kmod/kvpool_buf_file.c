@@ -59,6 +59,7 @@ static int ioctl_advise(struct file *file, union kvpool_argument *arg,
 	struct kvpool_buf_advise *advise = &arg->buf_advise;
 	struct kvpool_buf *buf = handle->buf;
 	const bool is_needed = advise->advice == KVPOOL_ADVICE_WILLNEED;
+	bool is_lost;
 	int rc = 0;
 
 	if (advise->flags)
@@ -70,7 +71,9 @@ static int ioctl_advise(struct file *file, union kvpool_argument *arg,
 		rc = -ESTALE;
 		goto out;
 	}
-	if (is_needed != handle->has_vote) {
+	/* What is filled in after a loss was never shown to who looked up. */
+	is_lost = handle->is_lookup && handle->seen_purges != buf->nr_purges;
+	if (is_needed != handle->has_vote && !is_lost) {
 		handle->has_vote = is_needed;
 		buf->nr_votes += is_needed ? 1 : -1;
 		kvpool_buf_update_votes(buf);
@@ -83,7 +86,7 @@ static int ioctl_advise(struct file *file, union kvpool_argument *arg,
 			buf->is_purged = false;
 			buf->nr_sealed = 0;
 		}
-		if (!buf->is_purged)
+		if (!buf->is_purged && !is_lost)
 			handle->seen_purges = buf->nr_purges;
 	}
 out:
@@ -240,6 +243,7 @@ int kvpool_handle_create(struct kvpool_buf *buf, bool can_write, u64 limit,
 	handle->buf = buf;
 	handle->limit = limit;
 	handle->can_write = can_write;
+	handle->is_lookup = is_lookup;
 	handle->has_vote = true;
 	file->private_data = handle;
 	kvpool_pool_use(buf->pool);

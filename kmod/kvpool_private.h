@@ -199,7 +199,7 @@ struct kvpool_handle {
 	struct kvpool_buf *buf; /* a reference */
 	struct list_head list; /* buf->sem */
 	u64 limit; /* bytes it may see */
-	bool can_write;
+	bool can_write, is_lookup;
 	bool has_vote, is_revoked; /* buf->sem */
 	unsigned int seen_purges; /* buf->sem */
 };

@@ -666,6 +666,8 @@ struct kvpool_buf_publish {
  * pages. WILLNEED takes the vote back. Where the content was lost, the buffer
  * stays unusable until a writer says WILLNEED: then it is empty, not sealed,
  * and may be filled again. Any descriptor may vote: it speaks for itself only.
+ * For a look-up's descriptor what was lost stays so: it never sees what is
+ * filled in later, and has no vote on it.
  * Errors: EINVAL (advice); ESTALE.
  */
 struct kvpool_buf_advise {

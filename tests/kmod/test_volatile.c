@@ -192,6 +192,34 @@ TEST_F(volatile, a_reader_cannot_begin_anew)
 	EXPECT_EQ(1, *seen);
 }
 
+TEST_F(volatile, a_look_up_does_not_see_what_comes_after_the_loss)
+{
+	struct kvpool_buf_clone c = clone_args(self->pool, PAGE, PAGE);
+	struct kvpool_buf_lookup found;
+	uint32_t survived;
+
+	munmap(self->at, BUF_BYTES);
+	buf_seal_ok(self->buf, BUF_BYTES);
+	buf_publish_ok(self->buf, 1, BUF_BYTES);
+	buf_lookup_ok(self->pool, 1, &found);
+	uint8_t *seen = buf_map(found.out_fd, BUF_BYTES, PROT_READ);
+
+	touch_ok(seen);
+	buf_volatile_ok(found.out_fd);
+	buf_volatile_ok(self->buf);
+	purge_all(self->pool);
+	/* The owner fills it again, with what he tells nobody. */
+	buf_willneed_ok(self->buf, &survived);
+	fill(self->buf, BUF_BYTES, 0x99);
+	buf_willneed_ok(found.out_fd, &survived);
+	EXPECT_EQ(0, survived);
+	touch_err(SIGBUS, seen);
+	buf_clone_err(EPERM, found.out_fd, &c);
+	/* Nor does it hold for him what it may not see. */
+	buf_volatile_ok(self->buf);
+	EXPECT_EQ(KVPOOL_BUF_VOLATILE, buf_stat_of(self->buf).out_state);
+}
+
 TEST_F(volatile, a_mapping_of_what_is_lost_has_nothing_to_touch)
 {
 	uint8_t *at;
