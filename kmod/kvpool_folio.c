@@ -464,10 +464,13 @@ static void folio_retire(struct kvpool_pool *pool, struct kvpool_folio *f)
 bool kvpool_folio_unshare(struct kvpool_pool *pool, struct kvpool_folio *f)
 {
 	const u64 bytes = kvpool_folio_bytes(f);
-	bool is_last;
+	bool is_last, was_volatile;
 
 	spin_lock(&pool->acct_lock);
+	was_volatile = kvpool_folio_is_volatile(f);
 	is_last = --f->nr_bufs == 0;
+	/* Those that are left may all be volatile. */
+	kvpool_folio_recount(pool, f, was_volatile);
 	if (is_last) {
 		pool->resident -= bytes;
 		if (f->order == KVPOOL_HUGE_ORDER)

@@ -178,7 +178,7 @@ static void read_pool(struct kvpool_pool *pool, struct kvpool_pool_stat *out)
 	out->out_charged = pool->charged;
 	out->out_resident = pool->resident;
 	out->out_shared = pool->shared;
-	out->out_volatile = pool->volatile_bytes;
+	out->out_volatile = pool->volatile_bytes + pool->shared_volatile;
 	out->out_draining = pool->draining;
 	out->out_reserve = pool->reserve;
 	out->out_peak = pool->peak;

@@ -92,6 +92,8 @@ struct kvpool_folio {
 	pgoff_t index; /* of its first page in the buffer */
 	unsigned int order;
 	unsigned int nr_bufs; /* acct_lock */
+	/* Of nr_bufs, those that became volatile while it was shared; acct_lock. */
+	unsigned int nr_volatile;
 	bool is_draining; /* acct_lock */
 	struct list_head list; /* being made, or kvpool_pool.drain; drain_lock */
 };
@@ -110,7 +112,9 @@ static inline pgoff_t kvpool_folio_end(const struct kvpool_folio *f)
 struct kvpool_node {
 	struct list_head reserve; /* zeroed huge folios, by lru; acct_lock */
 	unsigned long nr_reserve; /* acct_lock */
-	unsigned long nr_volatile; /* pages; lru_lock */
+	unsigned long nr_volatile; /* pages of one buffer each; lru_lock */
+	/* Pages of several buffers, all of them volatile; acct_lock. */
+	unsigned long nr_shared_volatile;
 	/* Makes reclaim of the pool's memory cgroup ask us about this node. */
 	struct kvpool_token *token;
 };
@@ -139,6 +143,7 @@ struct kvpool_pool {
 	u64 nr_bufs, nr_keys;
 	u64 faults, commits, releases, seals, clones, publishes, lookups, hits;
 	u64 purges, purged, limit_hits;
+	u64 shared_volatile; /* the sum of node[].nr_shared_volatile */
 	bool is_pressed; /* above 7/8 of the limit; acct_lock */
 	bool is_closed; /* no user is left: nothing is kept ready; acct_lock */
 
@@ -191,6 +196,7 @@ struct kvpool_buf {
 	struct list_head orphan; /* its last key was replaced; pool->key_lock */
 
 	struct list_head lru; /* pool->lru_lock */
+	bool has_shared; /* pages of clones as well; stays while it is in lru */
 	unsigned long nr_volatile[]; /* [nr_node_ids] pages; pool->lru_lock */
 };
 
@@ -386,6 +392,9 @@ bool kvpool_keys_drop(struct kvpool_buf *buf);
 
 /* ---- kvpool_reclaim.c ---------------------------------------------------- */
 
+bool kvpool_folio_is_volatile(const struct kvpool_folio *f);
+void kvpool_folio_recount(struct kvpool_pool *pool, struct kvpool_folio *f,
+			  bool was_volatile);
 void kvpool_lru_add(struct kvpool_buf *buf);
 void kvpool_lru_del(struct kvpool_buf *buf);
 u64 kvpool_reclaim(struct kvpool_pool *pool, struct kvpool_account *only,

@@ -19,17 +19,77 @@
 
 /* ---- the pool's list ------------------------------------------------------ */
 
-/* Per node: the pages that would be freed, those shared with clones left out. */
+/*
+ * Whether nobody needs a folio of several buffers: all are volatile. (Where it
+ * is of one only, since it became volatile, that one counts it by itself, see
+ * count_pages().) Context: acct_lock.
+ */
+bool kvpool_folio_is_volatile(const struct kvpool_folio *f)
+{
+	return f->nr_volatile && f->nr_volatile == f->nr_bufs;
+}
+
+/* After nr_bufs or nr_volatile of a folio has changed. Context: acct_lock. */
+void kvpool_folio_recount(struct kvpool_pool *pool, struct kvpool_folio *f,
+			  bool was_volatile)
+{
+	const bool is_volatile = kvpool_folio_is_volatile(f);
+	const int nid = folio_nid(f->folio);
+	const long nr = is_volatile ? 1L << f->order : -(1L << f->order);
+
+	lockdep_assert_held(&pool->acct_lock);
+	if (is_volatile == was_volatile)
+		return;
+	pool->node[nid].nr_shared_volatile += nr;
+	pool->shared_volatile += nr * (long)PAGE_SIZE;
+	mod_node_page_state(NODE_DATA(nid), NR_KERNEL_MISC_RECLAIMABLE, nr);
+}
+
+/* The buffer's part of a folio that it shares. Context: acct_lock. */
+static void vote_shared(struct kvpool_pool *pool, struct kvpool_folio *f,
+			int change)
+{
+	const bool was_volatile = kvpool_folio_is_volatile(f);
+
+	f->nr_volatile += change;
+	kvpool_folio_recount(pool, f, was_volatile);
+}
+
+/*
+ * Per node: the pages that would be freed. Those that clones have as well are
+ * freed with the last of them, and no clone is made of a volatile buffer.
+ */
 static void count_pages(struct kvpool_buf *buf)
 {
+	struct kvpool_pool *pool = buf->pool;
 	struct kvpool_folio *f;
 	unsigned long index;
 
 	xa_for_each(&buf->folios, index, f) {
-		const unsigned long nr = 1UL << f->order;
+		spin_lock(&pool->acct_lock);
+		if (f->nr_bufs == 1) {
+			buf->nr_volatile[folio_nid(f->folio)] += 1UL
+								 << f->order;
+		} else {
+			buf->has_shared = true;
+			vote_shared(pool, f, 1);
+		}
+		spin_unlock(&pool->acct_lock);
+	}
+}
 
-		if (kvpool_folio_nr_bufs(buf->pool, f) == 1)
-			buf->nr_volatile[folio_nid(f->folio)] += nr;
+static void uncount_shared(struct kvpool_buf *buf)
+{
+	struct kvpool_pool *pool = buf->pool;
+	struct kvpool_folio *f;
+	unsigned long index;
+
+	buf->has_shared = false;
+	xa_for_each(&buf->folios, index, f) {
+		spin_lock(&pool->acct_lock);
+		if (f->nr_volatile)
+			vote_shared(pool, f, -1);
+		spin_unlock(&pool->acct_lock);
 	}
 }
 
@@ -54,7 +114,10 @@ void kvpool_lru_add(struct kvpool_buf *buf)
 	spin_unlock(&pool->lru_lock);
 }
 
-/* It is needed again, purged or freed. Does nothing where it is not listed. */
+/*
+ * It is needed again, purged or freed. Does nothing where it is not listed.
+ * Context: sem, written, or nobody knows the buffer any longer.
+ */
 void kvpool_lru_del(struct kvpool_buf *buf)
 {
 	struct kvpool_pool *pool = buf->pool;
@@ -74,9 +137,32 @@ void kvpool_lru_del(struct kvpool_buf *buf)
 		}
 	}
 	spin_unlock(&pool->lru_lock);
+	if (buf->has_shared)
+		uncount_shared(buf);
 }
 
 /* ---- one buffer ------------------------------------------------------------ */
+
+/*
+ * Whether a purge gives anything. Where others need every page, the content
+ * would be lost for nothing. One without pages is not asked again.
+ */
+static bool is_worth_it(struct kvpool_buf *buf)
+{
+	struct kvpool_pool *pool = buf->pool;
+	bool is_taken = true;
+	struct kvpool_folio *f;
+	unsigned long index;
+
+	xa_for_each(&buf->folios, index, f) {
+		spin_lock(&pool->acct_lock);
+		is_taken = f->nr_bufs == 1 || kvpool_folio_is_volatile(f);
+		spin_unlock(&pool->acct_lock);
+		if (is_taken)
+			break;
+	}
+	return is_taken;
+}
 
 /* All folios or none: a reader must find the whole content, or be told. */
 static bool freeze_all(struct kvpool_buf *buf)
@@ -140,7 +226,8 @@ static u64 purge(struct kvpool_buf *buf)
 
 	if (!down_write_trylock(&buf->sem))
 		return 0;
-	if (!buf->is_volatile || buf->is_purged || !freeze_all(buf)) {
+	if (!buf->is_volatile || buf->is_purged || !is_worth_it(buf) ||
+	    !freeze_all(buf)) {
 		/* Not the first one to be asked next time. */
 		spin_lock(&pool->lru_lock);
 		if (!list_empty(&buf->lru))
@@ -181,7 +268,8 @@ static struct kvpool_buf *lru_next(struct kvpool_pool *pool, int nid,
 
 	spin_lock(&pool->lru_lock);
 	list_for_each_entry(buf, &pool->lru, lru) {
-		if (nid != NUMA_NO_NODE && !buf->nr_volatile[nid])
+		if (nid != NUMA_NO_NODE && !buf->nr_volatile[nid] &&
+		    !buf->has_shared)
 			continue;
 		if (only && (buf->owner != only || buf->publisher))
 			continue;
@@ -335,13 +423,16 @@ static bool is_asked(struct kvpool_pool *pool, struct shrink_control *sc)
 static unsigned long shrink_count(struct shrinker *shrinker,
 				  struct shrink_control *sc)
 {
+	const struct kvpool_node *node;
 	struct kvpool_pool *pool;
 	unsigned long id = 0, nr = 0;
 
 	while ((pool = kvpool_pool_find_next(id))) {
+		node = &pool->node[sc->nid];
 		if (is_asked(pool, sc))
-			nr += READ_ONCE(pool->node[sc->nid].nr_volatile) +
-			      (READ_ONCE(pool->node[sc->nid].nr_reserve)
+			nr += READ_ONCE(node->nr_volatile) +
+			      READ_ONCE(node->nr_shared_volatile) +
+			      (READ_ONCE(node->nr_reserve)
 			       << KVPOOL_HUGE_ORDER);
 		id = pool->id;
 		kvpool_pool_put(pool);

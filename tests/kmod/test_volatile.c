@@ -347,6 +347,54 @@ TEST_F(volatile, drop_caches_takes_published_ones_too)
 	EXPECT_EQ(0, stat_of(self->pool).out_nr_keys);
 }
 
+/* A clone of all of the fixture's buffer, which is sealed first. */
+static int clone_whole(int pool, int buf)
+{
+	struct kvpool_buf_clone c = clone_args(pool, BUF_BYTES, BUF_BYTES);
+
+	buf_seal_ok(buf, BUF_BYTES);
+	buf_clone_ok(buf, &c);
+	EXPECT_EQ(BUF_BYTES, c.out_shared);
+	return c.out_fd;
+}
+
+TEST_F(volatile, drop_caches_takes_what_a_clone_shared_once)
+{
+	NEED_ROOT();
+	munmap(self->at, BUF_BYTES);
+	int clone = clone_whole(self->pool, self->buf);
+
+	buf_volatile_ok(self->buf);
+	EXPECT_EQ(0, stat_of(self->pool).out_volatile);
+	close(clone);
+	EXPECT_EQ(BUF_BYTES, stat_of(self->pool).out_volatile);
+	drop_caches();
+	charged_ok(self->pool, 0);
+	EXPECT_EQ(0, stat_of(self->pool).out_volatile);
+}
+
+TEST_F(volatile, drop_caches_takes_what_only_volatile_buffers_share)
+{
+	uint32_t survived;
+
+	NEED_ROOT();
+	munmap(self->at, BUF_BYTES);
+	int clone = clone_whole(self->pool, self->buf);
+
+	buf_volatile_ok(self->buf);
+	buf_volatile_ok(clone);
+	EXPECT_EQ(BUF_BYTES, stat_of(self->pool).out_volatile);
+	buf_willneed_ok(clone, &survived);
+	EXPECT_EQ(1, survived);
+	EXPECT_EQ(0, stat_of(self->pool).out_volatile);
+	drop_caches();
+	charged_ok(self->pool, BUF_BYTES);
+	buf_volatile_ok(clone);
+	drop_caches();
+	charged_ok(self->pool, 0);
+	EXPECT_EQ(0, stat_of(self->pool).out_volatile);
+}
+
 TEST_F(volatile, mem_available_counts_it)
 {
 	enum { NR = 12 };
