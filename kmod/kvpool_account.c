@@ -11,7 +11,8 @@
 #include "kvpool_private.h"
 #include "kvpool_trace.h"
 
-static struct kvpool_account *account_find(struct kvpool_pool *pool, kuid_t uid)
+/* The account of @uid; NULL: he never had one. Context: acct_lock. */
+struct kvpool_account *kvpool_account_find(struct kvpool_pool *pool, kuid_t uid)
 {
 	struct kvpool_account *account;
 	const u32 bucket = __kuid_val(uid) % KVPOOL_ACCOUNT_BUCKETS;
@@ -33,7 +34,7 @@ struct kvpool_account *kvpool_account_get(struct kvpool_pool *pool, kuid_t uid)
 	struct kvpool_account *account, *fresh;
 
 	spin_lock(&pool->acct_lock);
-	account = account_find(pool, uid);
+	account = kvpool_account_find(pool, uid);
 	spin_unlock(&pool->acct_lock);
 	if (account)
 		return account;
@@ -42,7 +43,7 @@ struct kvpool_account *kvpool_account_get(struct kvpool_pool *pool, kuid_t uid)
 		return NULL;
 	fresh->uid = uid;
 	spin_lock(&pool->acct_lock);
-	account = account_find(pool, uid);
+	account = kvpool_account_find(pool, uid);
 	if (!account) {
 		account = fresh;
 		hlist_add_head(&account->node, &pool->accounts[bucket]);

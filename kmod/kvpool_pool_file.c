@@ -156,10 +156,13 @@ static int read_account(struct kvpool_pool *pool, struct kvpool_pool_stat *out)
 	if (!account)
 		return -ENOMEM;
 	spin_lock(&pool->acct_lock);
-	out->out_charged = account->private + account->shared;
-	out->out_shared = account->shared;
-	out->out_draining = account->draining;
-	if (account->has_quota) {
+	account = kvpool_account_find(pool, uid);
+	if (account) {
+		out->out_charged = account->private + account->shared;
+		out->out_shared = account->shared;
+		out->out_draining = account->draining;
+	}
+	if (account && account->has_quota) {
 		out->out_quota = account->quota;
 		out->out_shared_quota = account->shared_quota;
 	}

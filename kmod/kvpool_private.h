@@ -276,6 +276,8 @@ extern unsigned long kvpool_max_reserve;
 
 /* ---- kvpool_account.c ---------------------------------------------------- */
 
+struct kvpool_account *kvpool_account_find(struct kvpool_pool *pool,
+					   kuid_t uid);
 struct kvpool_account *kvpool_account_get(struct kvpool_pool *pool, kuid_t uid);
 void kvpool_accounts_free(struct kvpool_pool *pool);
 void kvpool_count(struct kvpool_pool *pool, u64 *counter);

@@ -134,6 +134,19 @@ TEST_F(pool, stat_of_a_uid_shows_its_account)
 	EXPECT_EQ(KVPOOL_UNLIMITED, s.out_quota);
 }
 
+TEST_F(pool, stat_of_many_uids_keeps_no_record_of_them)
+{
+	enum { NR = 40000 };
+	long long before, after;
+
+	before = file_number("/proc/meminfo", "Slab:");
+	for (uint32_t uid = 100000; uid < 100000 + NR; uid++)
+		EXPECT_EQ(0, stat_of_uid(self->pool, uid).out_charged);
+	after = file_number("/proc/meminfo", "Slab:");
+	/* In KiB. Who may only read cannot make the kernel remember. */
+	EXPECT_LE(after - before, NR * 50 / 1024);
+}
+
 /* ---- SET_LIMIT, SET_QUOTA ------------------------------------------------ */
 
 TEST_F(pool, a_limit_can_move_up_and_down)
