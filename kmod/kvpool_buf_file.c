@@ -24,8 +24,11 @@ static int buf_release(struct inode *inode, struct file *file)
 		buf->nr_open--;
 	if (handle->has_vote) {
 		buf->nr_votes--;
-		/* An unpublished one that nobody has open goes at once. */
-		if (buf->publisher || buf->nr_open)
+		/*
+		 * An unpublished one that nobody has open goes at once. Those
+		 * who were revoked keep it, but not from being taken.
+		 */
+		if (buf->publisher || !list_empty(&buf->handles))
 			kvpool_buf_update_votes(buf);
 	}
 	up_write(&buf->sem);

@@ -220,6 +220,22 @@ TEST_F(revoke, a_vote_is_lost_too)
 	EXPECT_EQ(0, buf_stat_of(self->buf).out_nr_votes);
 }
 
+TEST_F(revoke, who_was_cut_off_keeps_no_memory)
+{
+	uint64_t bytes;
+	int fd;
+
+	buf_open_ok(self->pool, self->id, KVPOOL_READ, &fd);
+	buf_revoke_ok(self->buf, NULL);
+	munmap(self->at, BUF_BYTES);
+	close(self->buf);
+	/* His descriptor is open still, but nobody is left who needs the pages. */
+	ASSERT_EQ(0, _pool_trim(self->pool, KVPOOL_UNLIMITED, &bytes));
+	EXPECT_EQ(BUF_BYTES, bytes);
+	charged_ok(self->pool, 0);
+	close(fd);
+}
+
 TEST_F(revoke, is_for_the_owner)
 {
 	NEED_ROOT();
