@@ -285,27 +285,40 @@ static void zero_pages(struct kvpool_folio *f, pgoff_t first, pgoff_t end)
 
 /* ---- a folio that lies partly in the range ------------------------------------ */
 
-/* Small folios for the pages of @index's folio that lie outside [first, end). */
-static void make_pieces(struct kvpool_buf *buf, pgoff_t index, pgoff_t first,
-			pgoff_t end, struct list_head *pieces)
+/* Small folios for [from, to), as many as are to be had. */
+static void make_pieces(struct kvpool_buf *buf, pgoff_t from, pgoff_t to,
+			struct list_head *pieces)
 {
-	struct kvpool_folio *f, *piece;
-	pgoff_t at, from = 0, to = 0;
+	struct kvpool_folio *piece;
+	pgoff_t at;
 
-	down_read(&buf->sem);
-	f = xa_load(&buf->folios, index);
-	if (f && (f->index < first || kvpool_folio_end(f) > end)) {
-		from = f->index;
-		to = kvpool_folio_end(f);
-	}
-	up_read(&buf->sem);
 	for (at = from; at < to; at++) {
-		if (at >= first && at < end)
-			continue;
 		if (kvpool_folio_create(buf->pool, buf->owner, at, 0, &piece))
 			return;
 		list_add_tail(&piece->list, pieces);
 	}
+}
+
+/*
+ * Pieces for the pages outside [first, end) of the folios that lie across its
+ * ends: of one folio, or of two. Return: why the range is not open; 0.
+ */
+static int make_all_pieces(struct kvpool_handle *handle, pgoff_t first,
+			   pgoff_t end, struct list_head *pieces)
+{
+	struct kvpool_buf *buf = handle->buf;
+	pgoff_t from = first, to = end;
+	int rc;
+
+	down_read(&buf->sem);
+	rc = check_open(handle, first);
+	kvpool_buf_widen(buf, &from, &to);
+	up_read(&buf->sem);
+	if (rc)
+		return rc;
+	make_pieces(buf, from, first, pieces);
+	make_pieces(buf, end, to, pieces);
+	return 0;
 }
 
 static bool has_all_pieces(const struct kvpool_folio *f, pgoff_t first,
@@ -409,10 +422,9 @@ int kvpool_ioctl_release(struct file *file, union kvpool_argument *arg,
 	rc = read_range(handle, args, &first, &end);
 	if (rc)
 		return rc;
-	make_pieces(buf, first, first, end, &pieces);
-	if (ALIGN_DOWN(first, 1UL << KVPOOL_HUGE_ORDER) !=
-	    ALIGN_DOWN(end - 1, 1UL << KVPOOL_HUGE_ORDER))
-		make_pieces(buf, end - 1, first, end, &pieces);
+	rc = make_all_pieces(handle, first, end, &pieces);
+	if (rc)
+		return rc;
 	down_write(&buf->sem);
 	rc = check_open(handle, first);
 	if (!rc)

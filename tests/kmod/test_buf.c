@@ -403,6 +403,28 @@ TEST_F(buf, release_of_a_part_at_the_limit_zeroes_it_at_least)
 	EXPECT_TRUE(is_filled(at + PAGE, 0, PAGE));
 }
 
+TEST_F(buf, release_of_parts_of_two_blocks_keeps_the_rest)
+{
+	enum { BLOCK = 64 << 10 };
+	struct kvpool_pool_create args = pool_args(POOL_BYTES);
+	uint64_t done;
+
+	args.flags = 0;
+	args.max_order = 4;
+	pool_create_ok(self->dev, &args);
+	int buf = buf_new(args.out_fd, 2 * BLOCK);
+	uint8_t *at = buf_map(buf, 2 * BLOCK, RW);
+
+	buf_commit_ok(buf, 0, 2 * BLOCK);
+	memset(at, 0x77, 2 * BLOCK);
+	ASSERT_EQ(0, _buf_release(buf, BLOCK / 2, BLOCK, &done));
+	EXPECT_EQ(BLOCK, done);
+	charged_ok(args.out_fd, BLOCK);
+	EXPECT_TRUE(is_filled(at, 0x77, BLOCK / 2));
+	EXPECT_TRUE(is_filled(at + 3 * BLOCK / 2, 0x77, BLOCK / 2));
+	EXPECT_TRUE(is_filled(at + BLOCK / 2, 0, BLOCK));
+}
+
 /* ---- states -------------------------------------------------------------- */
 
 TEST_F(buf, sealed_pages_are_neither_committed_nor_released)
@@ -416,6 +438,22 @@ TEST_F(buf, sealed_pages_are_neither_committed_nor_released)
 	buf_commit_ok(self->buf, 4 * PAGE, PAGE);
 	buf_release_ok(self->buf, 4 * PAGE, PAGE);
 	charged_ok(self->pool, 2 * PAGE);
+}
+
+TEST_F(buf, a_refused_release_takes_no_volatile_memory)
+{
+	int pool = pool_new(self->dev, 4 * MIB);
+	int kept = buf_new(pool, 2 * MIB), buf = buf_new(pool, 2 * MIB);
+	uint32_t survived;
+
+	buf_commit_ok(kept, 0, 2 * MIB);
+	buf_commit_ok(buf, 0, 2 * MIB);
+	buf_seal_ok(buf, PAGE);
+	buf_volatile_ok(kept);
+	/* At its limit, the pool would take it to copy what stays. */
+	buf_release_err(EPERM, buf, 0, 2 * PAGE);
+	buf_willneed_ok(kept, &survived);
+	EXPECT_EQ(1, survived);
 }
 
 TEST_F(buf, a_volatile_buffer_is_neither_committed_nor_released)
