@@ -117,7 +117,8 @@ static int clone_page(struct kvpool_buf *to, pgoff_t at, pgoff_t end,
 	int rc;
 
 	if (!f) {
-		rc = kvpool_buf_make_folio(to, at, 0, end, &f);
+		/* Not before @at: what is a hole there stays one. */
+		rc = kvpool_buf_make_folio(to, at, at, end, &f);
 		if (rc)
 			return rc;
 		rc = kvpool_buf_store(to, f);

@@ -170,6 +170,24 @@ TEST_F(clone, holes_stay_holes)
 	touch_ok(at + 6 * PAGE);
 }
 
+TEST_F(clone, a_hole_before_a_copied_page_stays_one)
+{
+	int pool = pool_new(self->dev, POOL_BYTES);
+	struct kvpool_buf_clone c = clone_args(pool, 16 * PAGE, 16 * PAGE);
+	int buf = buf_new(pool, 16 * PAGE);
+
+	/* One page at the end of what could be one folio. */
+	buf_commit_ok(buf, 0, 16 * PAGE);
+	buf_release_ok(buf, 0, 15 * PAGE);
+	buf_seal_ok(buf, 8 * PAGE);
+	charged_ok(pool, PAGE);
+	buf_clone_ok(buf, &c);
+	EXPECT_EQ(PAGE, c.out_copied);
+	EXPECT_EQ(PAGE, buf_stat_of(c.out_fd).out_resident);
+	charged_ok(pool, 2 * PAGE);
+	touch_err(SIGBUS, buf_map(c.out_fd, PAGE, PROT_READ));
+}
+
 TEST_F(clone, refuses_bad_arguments)
 {
 	struct kvpool_buf_clone c;
