@@ -39,6 +39,7 @@ static void queue_event(struct kvpool_pool_file *pf,
 		record = find_waiting(pf, event->kind);
 	if (record) {
 		record->count++;
+		record->id = event->id;
 		record->bytes = event->bytes;
 	} else if (pf->nr == KVPOOL_QUEUE_EVENTS) {
 		pf->nr_lost++;
@@ -152,9 +153,10 @@ static int read_account(struct kvpool_pool *pool, struct kvpool_pool_stat *out)
 
 	if (!uid_valid(uid))
 		return -EINVAL;
-	account = kvpool_account_get(pool, uid);
-	if (!account)
-		return -ENOMEM;
+	out->out_charged = 0;
+	out->out_shared = 0;
+	out->out_draining = 0;
+	/* None is made: a reader may ask for four billion of them. */
 	spin_lock(&pool->acct_lock);
 	account = kvpool_account_find(pool, uid);
 	if (account) {

@@ -488,8 +488,9 @@ struct kvpool_pool_secret {
  * Events of a pool descriptor: poll() says POLLIN while some wait, read() takes
  * whole records. Each open description has a queue of its own, bounded; what it
  * could not hold is counted in a record of type KVPOOL_EVENT_LOST. PRESSURE and
- * LIMIT are coalesced: one waits at most, with a count. PURGED and LIMIT are told
- * to descriptors opened by the buffer's owner, and to the pool's owner.
+ * LIMIT are coalesced: one waits at most, with a count, id and bytes of the
+ * last. PURGED and LIMIT are told to descriptors opened by the buffer's owner,
+ * and to the pool's owner.
  * read() errors: EINVAL (room for less than one record), EAGAIN, ERESTARTSYS.
  */
 enum kvpool_event_kind {

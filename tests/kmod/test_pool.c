@@ -455,6 +455,23 @@ TEST_F(pool, a_refused_allocation_is_an_event_with_a_count)
 	EXPECT_EQ(0, event_next(pool, 0).kind);
 }
 
+TEST_F(pool, a_record_of_several_is_of_the_last_one)
+{
+	int pool = pool_new(self->dev, PAGE);
+	struct kvpool_event_record record;
+	uint64_t first_id, last_id;
+	int first = buf_new_id(pool, 2 * PAGE, &first_id);
+	int last = buf_new_id(pool, 3 * PAGE, &last_id);
+
+	buf_commit_err(ENOSPC, first, 0, 2 * PAGE);
+	buf_commit_err(ENOSPC, last, 0, 3 * PAGE);
+	record = event_of(pool, KVPOOL_EVENT_LIMIT, 1000);
+	EXPECT_EQ(2, record.count);
+	EXPECT_EQ(3 * PAGE, record.bytes);
+	EXPECT_EQ(last_id, record.id);
+	EXPECT_NE(first_id, record.id);
+}
+
 TEST_F(pool, crossing_seven_eighths_is_an_event)
 {
 	int pool = pool_new_small(self->dev, POOL_BYTES);
