@@ -86,6 +86,9 @@ long kvpool_ioctl_dispatch(const struct kvpool_ioctl *table, size_t nr,
 		return -EFAULT;
 	if (size < table[i].min_size)
 		return -EINVAL;
+	/* What lies behind the struct is looked at byte by byte. */
+	if (size > PAGE_SIZE)
+		return -E2BIG;
 	if (table[i].is_writer && !(file->f_mode & FMODE_WRITE))
 		return -EACCES;
 	return call_with(&table[i], file, user, size);

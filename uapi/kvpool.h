@@ -28,11 +28,11 @@
  *
  * Growth. Every struct begins with __u32 size, filled by the caller with the
  * size he was compiled with. The kernel takes the sizes that it has ever had
- * for a struct or larger; a field it does not know must be zero, a field the
- * caller does not know counts as zero. Flags, and fields called __reserved,
- * that have no meaning here must be zero. Fields called out_... are written by
- * the kernel and ignored on the way in. Numbers of ioctls never change, and say
- * nothing about sizes.
+ * for a struct or larger, up to a page; a field it does not know must be zero,
+ * a field the caller does not know counts as zero. Flags, and fields called
+ * __reserved, that have no meaning here must be zero. Fields called out_... are
+ * written by the kernel and ignored on the way in. Numbers of ioctls never
+ * change, and say nothing about sizes.
  *
  * Errors. Nothing has changed after an error, unless a call says otherwise.
  * Every call may answer:
@@ -40,7 +40,8 @@
  *   EFAULT      the argument cannot be read or written
  *   EINVAL      size is smaller than the call's first version, a value is out
  *               of range, or a range overflows or is not page-aligned
- *   E2BIG       a part of the struct that the kernel does not know is not zero
+ *   E2BIG       a part of the struct that the kernel does not know is not zero,
+ *               or size is larger than a page
  *   EOPNOTSUPP  a flag is not known, or a reserved field is not zero
  *   ENOMEM      the kernel has no memory for its own records, or the system or
  *               the pool's memory cgroup has no page to give

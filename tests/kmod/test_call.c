@@ -378,6 +378,22 @@ TEST_F(pool, an_unknown_number_is_no_call)
 	EXPECT_EQ(-ENOTTY, kit_call(buf, _IO('x', 0x20), arg));
 }
 
+TEST_F(pool, a_struct_of_more_than_a_page_is_too_big)
+{
+	/* All of it zero: the kernel would have to look at every byte. */
+	struct kvpool_info *info =
+		mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT_NE(MAP_FAILED, (void *)info);
+	info->size = PAGE;
+	EXPECT_EQ(0, kit_call(self->dev, KVPOOL_INFO, info));
+	memset(info, 0, sizeof(*info));
+	info->size = PAGE + 8;
+	EXPECT_EQ(-E2BIG, kit_call(self->dev, KVPOOL_INFO, info));
+	EXPECT_EQ(0, info->out_abi_version);
+	munmap(info, 4 * PAGE);
+}
+
 TEST_F(pool, descriptors_close_on_exec)
 {
 	int buf = buf_new(self->pool, PAGE);
