@@ -38,7 +38,7 @@ struct kvpool_account *kvpool_account_get(struct kvpool_pool *pool, kuid_t uid)
 	spin_unlock(&pool->acct_lock);
 	if (account)
 		return account;
-	fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	fresh = kzalloc(sizeof(*fresh), KVPOOL_RECORD_GFP);
 	if (!fresh)
 		return NULL;
 	fresh->uid = uid;

@@ -134,7 +134,7 @@ static int id_alloc(struct kvpool_pool *pool, struct kvpool_buf *buf)
 	xa_unlock(&pool->bufs);
 	if (!buf->id)
 		return -EMFILE;
-	return xa_reserve(&pool->bufs, buf->id, GFP_KERNEL_ACCOUNT);
+	return xa_reserve(&pool->bufs, buf->id, KVPOOL_RECORD_GFP);
 }
 
 /* Lets others find a buffer that is ready. */
@@ -171,7 +171,7 @@ int kvpool_buf_create(struct kvpool_pool *pool, u64 bytes, unsigned int flags,
 	if (rc)
 		return rc;
 	buf = kzalloc(struct_size(buf, nr_volatile, nr_node_ids),
-		      GFP_KERNEL_ACCOUNT);
+		      KVPOOL_RECORD_GFP);
 	if (!buf) {
 		rc = -ENOMEM;
 		goto err_count;

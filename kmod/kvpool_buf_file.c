@@ -215,20 +215,22 @@ static struct file *open_file(struct kvpool_buf *buf, bool can_write)
  * @buf: taken over: a reference, dropped on failure too
  * @can_write: opened for writing
  * @limit: bytes it may see
- * @is_lookup: only while the buffer is published
+ * @purges: of a look-up, buf->nr_purges when its key was found: only while the
+ *	buffer is published, and has not been lost since; else NULL
  * @out_fd: a descriptor that is not installed yet
  *
  * Context: may sleep, no lock is held.
  * Return: 0; -ENOENT (purged, or withdrawn); -ENOMEM, -EMFILE, -ENFILE.
  */
 int kvpool_handle_create(struct kvpool_buf *buf, bool can_write, u64 limit,
-			 bool is_lookup, struct kvpool_new_fd *out_fd)
+			 const unsigned int *purges,
+			 struct kvpool_new_fd *out_fd)
 {
 	struct kvpool_handle *handle;
 	struct file *file;
 	int rc, fd;
 
-	handle = kzalloc(sizeof(*handle), GFP_KERNEL_ACCOUNT);
+	handle = kzalloc(sizeof(*handle), KVPOOL_RECORD_GFP);
 	if (!handle) {
 		rc = -ENOMEM;
 		goto err_put;
@@ -246,12 +248,15 @@ int kvpool_handle_create(struct kvpool_buf *buf, bool can_write, u64 limit,
 	handle->buf = buf;
 	handle->limit = limit;
 	handle->can_write = can_write;
-	handle->is_lookup = is_lookup;
+	handle->is_lookup = purges;
 	handle->has_vote = true;
 	file->private_data = handle;
 	kvpool_pool_use(buf->pool);
 	down_write(&buf->sem);
-	rc = buf->is_purged || (is_lookup && !buf->publisher) ? -ENOENT : 0;
+	rc = 0;
+	if (buf->is_purged ||
+	    (purges && (!buf->publisher || *purges != buf->nr_purges)))
+		rc = -ENOENT;
 	handle->seen_purges = buf->nr_purges;
 	list_add_tail(&handle->list, &buf->handles);
 	buf->nr_open++;

@@ -238,14 +238,19 @@ static bool is_nearly_full(struct mem_cgroup *memcg, unsigned long nr_pages)
 	return false;
 }
 
-/*
- * Our pages cannot be reclaimed while they are needed. Were they to fill a
- * cgroup to its last page, the next fault of any process in it would call the
- * OOM killer; so the pool gets the error first. Whether there is room is asked
- * by taking it for a moment: that reclaims page cache, which a counter cannot tell
+/**
+ * kvpool_has_headroom() - whether the pool's memory cgroup can do with a bit less
+ * @pool: the pool
+ *
+ * Our memory cannot be reclaimed while it is needed. Were it to fill a cgroup
+ * to its last page, the next fault of any process in it would call the OOM
+ * killer; so the pool gets the error first. Whether there is room is asked by
+ * taking it for a moment: that reclaims page cache, which a counter cannot tell
  * from memory that stays.
+ *
+ * Context: may sleep.
  */
-static bool has_headroom(struct kvpool_pool *pool)
+bool kvpool_has_headroom(struct kvpool_pool *pool)
 {
 	const unsigned long nr = MEMCG_HEADROOM_FOLIOS << KVPOOL_BLOCK_ORDER;
 	struct folio *taken[MEMCG_HEADROOM_FOLIOS];
@@ -297,7 +302,7 @@ int kvpool_folio_create(struct kvpool_pool *pool,
 		if (rc)
 			goto err_free;
 		f->folio = folio_alloc_on(pool, order, KVPOOL_GFP);
-		if (f->folio && !has_headroom(pool)) {
+		if (f->folio && !kvpool_has_headroom(pool)) {
 			folio_free(f->folio);
 			f->folio = NULL;
 		}

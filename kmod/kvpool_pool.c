@@ -234,7 +234,7 @@ static int pool_alloc(const struct kvpool_pool_create *args,
 	struct kvpool_pool *pool;
 	int rc = -ENOMEM;
 
-	pool = kzalloc(sizeof(*pool), GFP_KERNEL_ACCOUNT);
+	pool = kzalloc(sizeof(*pool), KVPOOL_RECORD_GFP);
 	if (!pool)
 		return rc;
 	rc = read_nodes(args, &pool->nodes);
@@ -242,11 +242,11 @@ static int pool_alloc(const struct kvpool_pool_create *args,
 		goto err_free;
 	rc = -ENOMEM;
 	pool->node =
-		kcalloc(nr_node_ids, sizeof(*pool->node), GFP_KERNEL_ACCOUNT);
+		kcalloc(nr_node_ids, sizeof(*pool->node), KVPOOL_RECORD_GFP);
 	if (!pool->node)
 		goto err_free;
 	pool->keys = kcalloc(KVPOOL_KEY_BUCKETS, sizeof(*pool->keys),
-			     GFP_KERNEL_ACCOUNT);
+			     KVPOOL_RECORD_GFP);
 	if (!pool->keys)
 		goto err_node;
 	init_fields(pool, args);
@@ -283,7 +283,7 @@ static int pool_enter(struct kvpool_pool *pool)
 		rc = -EMFILE;
 	else
 		rc = xa_alloc_cyclic(&kvpool_pools, &pool->id, pool, limit,
-				     &next_pool_id, GFP_KERNEL_ACCOUNT);
+				     &next_pool_id, KVPOOL_RECORD_GFP);
 	if (rc >= 0)
 		nr_pools++;
 	mutex_unlock(&kvpool_pools_mutex);

@@ -313,7 +313,7 @@ static int ioctl_buf_create(struct file *file, union kvpool_argument *arg,
 		return rc;
 	kvpool_buf_enter(buf);
 	args->out_id = buf->id;
-	rc = kvpool_handle_create(buf, true, buf->bytes, false, out_fd);
+	rc = kvpool_handle_create(buf, true, buf->bytes, NULL, out_fd);
 	if (!rc)
 		args->out_fd = out_fd->fd;
 	return rc;
@@ -342,7 +342,7 @@ static int ioctl_buf_open(struct file *file, union kvpool_argument *arg,
 		return -EPERM;
 	}
 	rc = kvpool_handle_create(buf, args->flags & KVPOOL_WRITE, buf->bytes,
-				  false, out_fd);
+				  NULL, out_fd);
 	if (!rc)
 		args->out_fd = out_fd->fd;
 	return rc;
@@ -465,7 +465,7 @@ int kvpool_pool_file_create(struct kvpool_pool *pool, bool can_write,
 	struct file *file;
 	int fd;
 
-	pf = kzalloc(sizeof(*pf), GFP_KERNEL_ACCOUNT);
+	pf = kzalloc(sizeof(*pf), KVPOOL_RECORD_GFP);
 	if (!pf)
 		return -ENOMEM;
 	pf->pool = pool;

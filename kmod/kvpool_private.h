@@ -187,7 +187,7 @@ struct kvpool_buf {
 	pgoff_t nr_sealed; /* pages; sem */
 	struct list_head handles; /* sem */
 	unsigned int nr_open, nr_votes; /* sem */
-	unsigned int nr_purges; /* sem */
+	unsigned int nr_purges; /* sem; raised after the keys are gone */
 	bool is_volatile, is_purged; /* sem */
 
 	struct kvpool_account *publisher; /* NULL: not published; sem */
@@ -296,6 +296,7 @@ bool kvpool_may_manage(const struct kvpool_pool *pool);
 
 /* ---- kvpool_folio.c ------------------------------------------------------ */
 
+bool kvpool_has_headroom(struct kvpool_pool *pool);
 int kvpool_folio_create(struct kvpool_pool *pool,
 			struct kvpool_account *account, pgoff_t index,
 			unsigned int order, struct kvpool_folio **out_f);
@@ -358,7 +359,8 @@ void kvpool_buf_exit(void);
 /* ---- kvpool_buf_file.c --------------------------------------------------- */
 
 int kvpool_handle_create(struct kvpool_buf *buf, bool can_write, u64 limit,
-			 bool is_lookup, struct kvpool_new_fd *out_fd);
+			 const unsigned int *purges,
+			 struct kvpool_new_fd *out_fd);
 
 /* ---- kvpool_map.c -------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
  */
 #include <linux/jhash.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -93,8 +94,19 @@ static void keys_discard(struct hlist_head *keys)
 		kfree(key);
 }
 
+/* Keys outlive the caller: as for pages, the pool's cgroup pays. */
+static struct kvpool_key *make_key(struct kvpool_pool *pool)
+{
+	struct mem_cgroup *old = set_active_memcg(pool->memcg);
+	struct kvpool_key *key = kmalloc(sizeof(*key), KVPOOL_RECORD_GFP);
+
+	set_active_memcg(old);
+	return key;
+}
+
 /* Copies the marks into keys that nobody can find yet. */
-static int read_marks(const struct kvpool_buf_publish *args,
+static int read_marks(struct kvpool_pool *pool,
+		      const struct kvpool_buf_publish *args,
 		      struct hlist_head *out_keys)
 {
 	const struct kvpool_mark __user *marks = u64_to_user_ptr(args->marks);
@@ -102,13 +114,15 @@ static int read_marks(const struct kvpool_buf_publish *args,
 	struct kvpool_key *key;
 	u32 i;
 
+	if (!kvpool_has_headroom(pool))
+		return -ENOMEM;
 	/* Backwards, because each goes to the front: the last of equals counts. */
 	for (i = args->nr_marks; i-- > 0;) {
 		if (copy_from_user(&mark, &marks[i], sizeof(mark)))
 			return -EFAULT;
 		if (!mark.n)
 			return -EINVAL;
-		key = kmalloc(sizeof(*key), GFP_KERNEL_ACCOUNT);
+		key = make_key(pool);
 		if (!key)
 			return -ENOMEM;
 		memcpy(key->key, mark.key, sizeof(key->key));
@@ -296,7 +310,7 @@ int kvpool_ioctl_publish(struct file *file, union kvpool_argument *arg,
 	publisher = kvpool_account_get(buf->pool, current_euid());
 	if (!publisher)
 		return -ENOMEM;
-	rc = read_marks(args, &keys);
+	rc = read_marks(buf->pool, args, &keys);
 	if (!rc) {
 		down_write(&buf->sem);
 		rc = publish(handle, publisher, args->nr_marks, &keys,
@@ -353,6 +367,7 @@ int kvpool_lookup(struct kvpool_pool *pool, union kvpool_argument *arg,
 	const bool is_any = pool->flags & KVPOOL_POOL_SHARED;
 	struct user_namespace *ns = current_user_ns();
 	struct kvpool_buf *buf = NULL;
+	unsigned int purges = 0;
 	struct kvpool_key *key;
 	int rc = -ENOENT;
 
@@ -362,13 +377,15 @@ int kvpool_lookup(struct kvpool_pool *pool, union kvpool_argument *arg,
 	key = find_key(pool, args->key, current_euid(), is_any);
 	if (key && refcount_inc_not_zero(&key->buf->nr_refs)) {
 		buf = key->buf;
+		/* A purge drops the keys first: this is before the next one. */
+		purges = READ_ONCE(buf->nr_purges);
 		args->out_n = key->n;
 		args->out_id = buf->id;
 		args->out_uid = from_kuid_munged(ns, key->publisher->uid);
 	}
 	spin_unlock(&pool->key_lock);
 	if (buf)
-		rc = kvpool_handle_create(buf, false, args->out_n, true,
+		rc = kvpool_handle_create(buf, false, args->out_n, &purges,
 					  out_fd);
 	if (!rc)
 		args->out_fd = out_fd->fd;

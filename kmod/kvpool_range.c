@@ -350,6 +350,9 @@ static bool replace_folio(struct kvpool_buf *buf, struct kvpool_folio *f,
 	/* Kernels built to be small have trees too flat for that. */
 	if (f->order > 2 * XA_CHUNK_SHIFT)
 		return false;
+	/* The pieces are private: what was published is paid as such to its end. */
+	if (READ_ONCE(f->publisher))
+		return false;
 	if (!has_all_pieces(f, first, end, pieces) ||
 	    folio_ref_count(f->folio) != 1 ||
 	    kvpool_folio_nr_bufs(buf->pool, f) != 1 ||

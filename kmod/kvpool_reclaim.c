@@ -239,8 +239,9 @@ static u64 purge(struct kvpool_buf *buf)
 	kvpool_lru_del(buf);
 	freed = take_all(buf);
 	buf->is_purged = true;
-	buf->nr_purges++;
 	was_published = kvpool_keys_drop(buf);
+	/* Behind the keys: who found one knows the number of before. */
+	WRITE_ONCE(buf->nr_purges, buf->nr_purges + 1);
 	spin_lock(&pool->acct_lock);
 	pool->purges++;
 	pool->purged += freed;

@@ -269,7 +269,7 @@ int kvpool_ioctl_clone(struct file *file, union kvpool_argument *arg,
 	args->out_id = buf->id;
 	trace_kvpool_clone(handle->buf, buf, args->n, args->out_shared,
 			   args->out_copied);
-	rc = kvpool_handle_create(buf, true, buf->bytes, false, out_fd);
+	rc = kvpool_handle_create(buf, true, buf->bytes, NULL, out_fd);
 	if (rc)
 		return rc;
 	args->out_fd = out_fd->fd;

@@ -444,6 +444,26 @@ TEST_F(publish, what_is_committed_later_counts_as_shared)
 
 /* ---- life ---------------------------------------------------------------- */
 
+TEST_F(publish, a_release_beside_the_published_bytes_moves_no_charge)
+{
+	int pool = pool_new(self->dev, POOL_BYTES);
+	int buf = buf_new(pool, 2 * MIB);
+	uint8_t *at = buf_map(buf, 2 * MIB, RW);
+
+	buf_commit_ok(buf, 0, 2 * MIB);
+	memset(at, 0x31, 2 * MIB);
+	munmap(at, 2 * MIB);
+	buf_seal_ok(buf, MIB);
+	buf_publish_ok(buf, 9, MIB);
+	EXPECT_EQ(2 * MIB, stat_of(pool).out_shared);
+	buf_release_ok(buf, MIB, MIB);
+	/* One folio holds both, and it was paid as shared. */
+	EXPECT_EQ(charged(pool), stat_of(pool).out_shared);
+	at = buf_map(buf, 2 * MIB, PROT_READ);
+	EXPECT_TRUE(is_filled(at, 0x31, MIB));
+	EXPECT_TRUE(is_filled(at + MIB, 0, MIB));
+}
+
 TEST_F(publish, outlives_the_publisher)
 {
 	struct kvpool_buf_lookup found;

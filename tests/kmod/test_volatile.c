@@ -5,7 +5,7 @@
  */
 #include "tests/kmod/kit.h"
 
-enum { BUF_BYTES = 4 * MIB };
+enum { BUF_BYTES = 4 * MIB, NR_MARKS = 4096 };
 
 FIXTURE(volatile)
 {
@@ -692,6 +692,35 @@ TEST_F(volatile, a_full_cgroup_without_any_is_a_clean_error)
 		buf_commit_err(ENOMEM, buf, 0, 64 * MIB);
 		charged_ok(pool, 0);
 		buf_commit_ok(buf, 32 * MIB, 8 * MIB);
+		child_end();
+	}
+	child_ok(pid);
+	EXPECT_EQ(kills, group_number("memory.events", "oom_kill "));
+	EXPECT_EQ(0, rmdir(group));
+}
+
+/* Records are memory as well: so many that they alone fill the group. */
+TEST_F_TIMEOUT(volatile, keys_in_a_full_cgroup_are_a_clean_error, 120)
+{
+	static struct kvpool_mark marks[NR_MARKS];
+
+	NEED_ROOT();
+	if (!group_make("16M"))
+		SKIP(return, "no memory controller at %s", group);
+	long long kills = group_number("memory.events", "oom_kill ");
+	pid_t pid = child_start();
+
+	if (pid == 0) {
+		int err = 0, buf;
+
+		ASSERT_EQ(0, group_write("cgroup.procs", "0"));
+		buf = buf_sealed(pool_new(self->dev, MIB), PAGE, 1);
+		for (uint32_t n = 0; n < 100 && !err; n++) {
+			for (uint32_t i = 0; i < NR_MARKS; i++)
+				marks[i] = mark_of(n * NR_MARKS + i, PAGE);
+			err = _buf_publish(buf, marks, NR_MARKS);
+		}
+		EXPECT_EQ(-ENOMEM, err);
 		child_end();
 	}
 	child_ok(pid);
