@@ -308,7 +308,8 @@ class Boot(unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual(results["killed"].returncode, 128 + signal.SIGKILL)
+        self.assertEqual(results["killed"].returncode, 128 + signal.SIGKILL,
+                         results["killed"].stderr.decode())
         self.assertEqual(results["killed"].stdout, b"one\n")
         self.assertEqual(results["fault"].returncode, 99)
         lines = results["fault"].stdout.decode().split("\n")
