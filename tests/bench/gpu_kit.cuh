@@ -13,6 +13,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <algorithm>
+#include <vector>
 #include "kernels/cuda/launch_params.h"
 
 enum {
@@ -182,6 +184,64 @@ static CUfunction load_kernel(const char *dir, const char *file,
 		fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
 		(int)smem_bytes));
 	return fn;
+}
+
+/* ---- times ---- */
+
+static uint4 *flush_data;
+static uint32_t *flush_sink;
+
+/* Before all else: the device, and what the above needs of its memory. */
+static void gpu_init(void)
+{
+	RT_OK(cudaFree(NULL)); /* makes the primary context current */
+	RT_OK(cudaDeviceGetAttribute(&nr_sms, cudaDevAttrMultiProcessorCount,
+				     0));
+	RT_OK(cudaMalloc(&counter, sizeof(*counter)));
+	RT_OK(cudaMalloc(&flush_data, FLUSH_BYTES));
+	RT_OK(cudaMalloc(&flush_sink, sizeof(*flush_sink)));
+	RT_OK(cudaMemset(flush_data, 0x5a, FLUSH_BYTES));
+}
+
+/*
+ * Milliseconds of the graph of what `launch(stream)` puts on a stream, L2 cold
+ * before each sample: the median. @out_min: [out] the least; NULL: not wanted.
+ */
+template <typename Launch>
+static double time_graph(Launch launch, double *out_min)
+{
+	std::vector<float> ms(NR_SAMPLES);
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	cudaEvent_t start, stop;
+
+	RT_OK(cudaStreamCreate(&stream));
+	RT_OK(cudaEventCreate(&start));
+	RT_OK(cudaEventCreate(&stop));
+	RT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+	launch(stream);
+	RT_OK(cudaStreamEndCapture(stream, &graph));
+	RT_OK(cudaGraphInstantiate(&exec, graph, 0));
+	for (int i = -3; i < NR_SAMPLES; i++) {
+		read_all<<<2 * nr_sms, 512, 0, stream>>>(
+			flush_data, FLUSH_BYTES / 16, flush_sink);
+		RT_OK(cudaEventRecord(start, stream));
+		RT_OK(cudaGraphLaunch(exec, stream));
+		RT_OK(cudaEventRecord(stop, stream));
+		RT_OK(cudaStreamSynchronize(stream));
+		if (i >= 0)
+			RT_OK(cudaEventElapsedTime(&ms[i], start, stop));
+	}
+	std::sort(ms.begin(), ms.end());
+	if (out_min)
+		*out_min = ms[0];
+	RT_OK(cudaGraphExecDestroy(exec));
+	RT_OK(cudaGraphDestroy(graph));
+	RT_OK(cudaEventDestroy(start));
+	RT_OK(cudaEventDestroy(stop));
+	RT_OK(cudaStreamDestroy(stream));
+	return ms[NR_SAMPLES / 2];
 }
 
 #endif

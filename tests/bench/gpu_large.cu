@@ -256,9 +256,6 @@ static void run_small(void)
 
 /* ---- times ---- */
 
-static uint4 *flush_data;
-static uint32_t *flush_sink;
-
 /* Random bf16 in +-[2^-3, 2): all that matters to the clock is that bits change. */
 static __global__ void fill_random(uint32_t *data, size_t nr, uint64_t seed)
 {
@@ -280,36 +277,11 @@ static void *random_bytes(size_t nr_bytes, uint64_t seed)
 static double time_large(const struct large_launch *l, const void *packed,
 			 const void *x, void *out)
 {
-	std::vector<float> ms(NR_SAMPLES);
-	cudaStream_t stream;
-	cudaGraph_t graph;
-	cudaGraphExec_t exec;
-	cudaEvent_t start, stop;
-
-	RT_OK(cudaStreamCreate(&stream));
-	RT_OK(cudaEventCreate(&start));
-	RT_OK(cudaEventCreate(&stop));
-	RT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-	run_large(l, packed, x, out, stream);
-	RT_OK(cudaStreamEndCapture(stream, &graph));
-	RT_OK(cudaGraphInstantiate(&exec, graph, 0));
-	for (int i = -3; i < NR_SAMPLES; i++) {
-		read_all<<<2 * nr_sms, 512, 0, stream>>>(
-			flush_data, FLUSH_BYTES / 16, flush_sink);
-		RT_OK(cudaEventRecord(start, stream));
-		RT_OK(cudaGraphLaunch(exec, stream));
-		RT_OK(cudaEventRecord(stop, stream));
-		RT_OK(cudaStreamSynchronize(stream));
-		if (i >= 0)
-			RT_OK(cudaEventElapsedTime(&ms[i], start, stop));
-	}
-	std::sort(ms.begin(), ms.end());
-	RT_OK(cudaGraphExecDestroy(exec));
-	RT_OK(cudaGraphDestroy(graph));
-	RT_OK(cudaEventDestroy(start));
-	RT_OK(cudaEventDestroy(stop));
-	RT_OK(cudaStreamDestroy(stream));
-	return ms[NR_SAMPLES / 2] * 1e3;
+	return 1e3 * time_graph(
+			     [&](cudaStream_t stream) {
+				     run_large(l, packed, x, out, stream);
+			     },
+			     NULL);
 }
 
 static void time_shape(uint32_t nr_rows, uint32_t nr_cols)
@@ -365,13 +337,7 @@ int main(int argc, char **argv)
 				"large-small|large-check|large-time\n");
 		return 2;
 	}
-	RT_OK(cudaFree(NULL)); /* makes the primary context current */
-	RT_OK(cudaDeviceGetAttribute(&nr_sms, cudaDevAttrMultiProcessorCount,
-				     0));
-	RT_OK(cudaMalloc(&counter, sizeof(*counter)));
-	RT_OK(cudaMalloc(&flush_data, FLUSH_BYTES));
-	RT_OK(cudaMalloc(&flush_sink, sizeof(*flush_sink)));
-	RT_OK(cudaMemset(flush_data, 0x5a, FLUSH_BYTES));
+	gpu_init();
 	RT_OK(cudaMalloc(&scratch, gpu_linear_large_scratch_bytes(nr_sms)));
 	RT_OK(cudaMemset(scratch, POISON,
 			 gpu_linear_large_scratch_bytes(nr_sms)));

@@ -68,7 +68,8 @@ static void check_every_m(struct check *c, uint32_t step)
 		for (uint32_t m = 1; m <= MAX_TOKENS; m += step)
 			wrong += nr_wrong(c, { 0, i, m }, &c->x, c->first);
 		wrong += nr_wrong(c, { 0, i, MANY_TOKENS }, &c->x, c->first);
-		snprintf(what, sizeof(what), "%s, M 1 to 64 and 200: %llu differ",
+		snprintf(what, sizeof(what),
+			 "%s, M 1 to 64 and 200: %llu differ",
 			 instances[i].suffix, wrong);
 		check_report(c, wrong == 0, what);
 	}
@@ -226,9 +227,6 @@ static void run_checks(bool small)
 
 /* ---- times ---- */
 
-static uint4 *flush_data;
-static uint32_t *flush_sink;
-
 struct timing {
 	struct matrix w; /* the first of nr_copies */
 	std::vector<void *> copies;
@@ -266,45 +264,22 @@ static void timing_deinit(struct timing *t)
 /* Median microseconds of one launch, in a graph of one launch for each copy. */
 static double time_linear(const struct timing *t, const struct launch *l)
 {
-	std::vector<float> ms(NR_SAMPLES);
-	cudaStream_t stream;
-	cudaGraph_t graph;
-	cudaGraphExec_t exec;
-	cudaEvent_t start, stop;
+	run_sums(l, &t->x, 0);
+	double ms = time_graph(
+		[&](cudaStream_t stream) {
+			for (void *copy : t->copies)
+				run_linear(l, &t->w, copy, &t->x, t->out,
+					   stream);
+		},
+		NULL);
 
-	RT_OK(cudaStreamCreate(&stream));
-	RT_OK(cudaEventCreate(&start));
-	RT_OK(cudaEventCreate(&stop));
-	run_sums(l, &t->x, stream);
-	RT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-	for (void *copy : t->copies)
-		run_linear(l, &t->w, copy, &t->x, t->out, stream);
-	RT_OK(cudaStreamEndCapture(stream, &graph));
-	RT_OK(cudaGraphInstantiate(&exec, graph, 0));
-	for (int i = -3; i < NR_SAMPLES; i++) {
-		read_all<<<2 * nr_sms, 512, 0, stream>>>(
-			flush_data, FLUSH_BYTES / 16, flush_sink);
-		RT_OK(cudaEventRecord(start, stream));
-		RT_OK(cudaGraphLaunch(exec, stream));
-		RT_OK(cudaEventRecord(stop, stream));
-		RT_OK(cudaStreamSynchronize(stream));
-		if (i >= 0)
-			RT_OK(cudaEventElapsedTime(&ms[i], start, stop));
-	}
-	std::sort(ms.begin(), ms.end());
-	RT_OK(cudaGraphExecDestroy(exec));
-	RT_OK(cudaGraphDestroy(graph));
-	RT_OK(cudaEventDestroy(start));
-	RT_OK(cudaEventDestroy(stop));
-	RT_OK(cudaStreamDestroy(stream));
-	return ms[NR_SAMPLES / 2] * 1e3 / t->copies.size();
+	return ms * 1e3 / t->copies.size();
 }
 
-static int instance_for(int format, uint32_t nr_tokens)
+static int instance_for(uint32_t nr_tokens)
 {
 	int i = 0;
 
-	(void)format;
 	while (instances[i].tokens < nr_tokens && i < 3)
 		i++;
 	return i;
@@ -319,9 +294,8 @@ static void print_time(const struct timing *t, const struct launch *l,
 	       "packed = %4.1f %%, %.3f TB/s of the file's\n",
 	       formats[l->format].name, instances[l->instance].suffix,
 	       t->w.nr_rows, t->w.nr_cols, l->nr_tokens,
-	       plan_of(l, &t->w).nr_stages,
-	       l->is_overlapped ? " pdl" : "    ", us,
-	       t->w.packed_bytes / us * 1e-6,
+	       plan_of(l, &t->w).nr_stages, l->is_overlapped ? " pdl" : "    ",
+	       us, t->w.packed_bytes / us * 1e-6,
 	       t->w.packed_bytes / us * 1e-6 / 4.5 * 100,
 	       file_bytes / us * 1e-6);
 	fflush(stdout);
@@ -336,8 +310,7 @@ static void run_tune(void)
 		timing_init(&t, f, { 14336, 4096 });
 		for (int i = 0; i < NR_INSTANCES; i++) {
 			struct launch l = { f, i,
-					    i == 0 ? 1 :
-						     instances[i].tokens };
+					    i == 0 ? 1 : instances[i].tokens };
 			uint32_t fit;
 
 			if (!kernels[f][i])
@@ -371,7 +344,7 @@ static void run_times(void)
 
 			timing_init(&t, f, s);
 			for (uint32_t m : { 1u, 8u, 16u, 32u, 64u }) {
-				struct launch l = { f, instance_for(f, m), m };
+				struct launch l = { f, instance_for(m), m };
 
 				for (int overlap = 0; overlap < 2; overlap++) {
 					l.is_overlapped = overlap;
@@ -388,19 +361,14 @@ int main(int argc, char **argv)
 	const char *mode = argc > 2 ? argv[2] : "";
 
 	if (argc < 3 ||
-	    !strstr("linear-small linear-check linear-tune linear-time", mode)) {
+	    !strstr("linear-small linear-check linear-tune linear-time",
+		    mode)) {
 		fprintf(stderr,
 			"usage: gpu_linear CUBIN_DIR linear-small|linear-check|"
 			"linear-tune|linear-time\n");
 		return 2;
 	}
-	RT_OK(cudaFree(NULL)); /* makes the primary context current */
-	RT_OK(cudaDeviceGetAttribute(&nr_sms, cudaDevAttrMultiProcessorCount,
-				     0));
-	RT_OK(cudaMalloc(&counter, sizeof(*counter)));
-	RT_OK(cudaMalloc(&flush_data, FLUSH_BYTES));
-	RT_OK(cudaMalloc(&flush_sink, sizeof(*flush_sink)));
-	RT_OK(cudaMemset(flush_data, 0x5a, FLUSH_BYTES));
+	gpu_init();
 	load_kernels(argv[1]);
 	if (strcmp(mode, "linear-time") == 0)
 		run_times();

@@ -339,51 +339,18 @@ static void run_checks(bool small)
 
 /* ---- times ---- */
 
-static uint4 *flush_data;
-static uint32_t *flush_sink;
-
-static void flush_l2(cudaStream_t stream)
-{
-	read_all<<<2 * nr_sms, 512, 0, stream>>>(flush_data, FLUSH_BYTES / 16,
-						 flush_sink);
-}
-
 /* Median milliseconds of a graph of launches over `nr` layers, L2 cold before each. */
 static double time_launches(launch_fn launch, const struct batch *b,
 			    const struct arena *a, const struct layout *l,
 			    int nr, double *out_min)
 {
-	std::vector<float> ms(NR_SAMPLES);
-	cudaStream_t stream;
-	cudaGraph_t graph;
-	cudaGraphExec_t exec;
-	cudaEvent_t start, stop;
-
-	RT_OK(cudaStreamCreate(&stream));
-	RT_OK(cudaEventCreate(&start));
-	RT_OK(cudaEventCreate(&stop));
-	RT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-	for (int i = 0; i < nr; i++)
-		launch(b, a, l, i * (NR_LAYERS / NR_ROTATED), b->out, stream);
-	RT_OK(cudaStreamEndCapture(stream, &graph));
-	RT_OK(cudaGraphInstantiate(&exec, graph, 0));
-	for (int i = -3; i < NR_SAMPLES; i++) {
-		flush_l2(stream);
-		RT_OK(cudaEventRecord(start, stream));
-		RT_OK(cudaGraphLaunch(exec, stream));
-		RT_OK(cudaEventRecord(stop, stream));
-		RT_OK(cudaStreamSynchronize(stream));
-		if (i >= 0)
-			RT_OK(cudaEventElapsedTime(&ms[i], start, stop));
-	}
-	std::sort(ms.begin(), ms.end());
-	*out_min = ms[0];
-	RT_OK(cudaGraphExecDestroy(exec));
-	RT_OK(cudaGraphDestroy(graph));
-	RT_OK(cudaEventDestroy(start));
-	RT_OK(cudaEventDestroy(stop));
-	RT_OK(cudaStreamDestroy(stream));
-	return ms[NR_SAMPLES / 2];
+	return time_graph(
+		[&](cudaStream_t stream) {
+			for (int i = 0; i < nr; i++)
+				launch(b, a, l, i * (NR_LAYERS / NR_ROTATED),
+				       b->out, stream);
+		},
+		out_min);
 }
 
 static std::vector<uint32_t> ragged_lens(void)
@@ -533,13 +500,7 @@ int main(int argc, char **argv)
 			"usage: gpu_probe CUBIN_DIR small|check|bits|quick|time\n");
 		return 2;
 	}
-	RT_OK(cudaFree(NULL)); /* makes the primary context current */
-	RT_OK(cudaDeviceGetAttribute(&nr_sms, cudaDevAttrMultiProcessorCount,
-				     0));
-	RT_OK(cudaMalloc(&counter, sizeof(*counter)));
-	RT_OK(cudaMalloc(&flush_data, FLUSH_BYTES));
-	RT_OK(cudaMalloc(&flush_sink, sizeof(*flush_sink)));
-	RT_OK(cudaMemset(flush_data, 0x5a, FLUSH_BYTES));
+	gpu_init();
 	decode_fn = load_kernel(argv[1], "attn_decode.cubin",
 				"attn_decode_d128", GPU_ATTN_DECODE_SMEM_BYTES);
 	prefill_fn = load_kernel(argv[1], "attn_prefill.cubin",
