@@ -7,6 +7,8 @@
 #ifndef TARN_TESTS_ENGINE_CUDA_KIT_H
 #define TARN_TESTS_ENGINE_CUDA_KIT_H
 
+#include <stdatomic.h>
+
 #include "tests/engine/kvpool_kit.h"
 
 #include "engine/kv/kvpool_cuda.h"
@@ -80,6 +82,22 @@ static inline void expect_exact(struct kvpool *pool)
 	EXPECT_EQ(stat.charged_bytes,
 		  stat.resident_bytes + stat.spare_bytes + stat.draining_bytes);
 	EXPECT_TRUE(stat.charged_bytes <= stat.limit_bytes);
+}
+
+/* ---- calls that fail: standin.fail = fail_nth ---- */
+
+static atomic_int calls_left; /* until one fails; below 0: none does */
+static atomic_bool has_failed;
+static cuda_status failure = 999; /* what it fails with: an unknown error */
+
+static cuda_status fail_nth(const char *name)
+{
+	(void)name;
+	if (atomic_load(&calls_left) < 0 ||
+	    atomic_fetch_sub(&calls_left, 1) > 0)
+		return CUDA_OK;
+	has_failed = true;
+	return failure;
 }
 
 FIXTURE(cuda)

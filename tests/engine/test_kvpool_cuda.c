@@ -90,19 +90,6 @@ TEST(options_choose_the_device)
 	EXPECT_TRUE(standin_is_clean());
 }
 
-static atomic_int calls_left; /* until one fails; below 0: none does */
-static atomic_bool has_failed;
-
-static cuda_status fail_nth(const char *name)
-{
-	(void)name;
-	if (atomic_load(&calls_left) < 0 ||
-	    atomic_fetch_sub(&calls_left, 1) > 0)
-		return CUDA_OK;
-	has_failed = true;
-	return 999;
-}
-
 TEST(opening_fails_cleanly_at_each_call)
 {
 	use_standin(GRANULE, 1 << 30);

@@ -468,19 +468,6 @@ TEST_F(cuda, a_piece_inside_another_is_refused)
 
 /* ---- calls that fail ---- */
 
-static atomic_int calls_left; /* until one fails; below 0: none does */
-static atomic_bool has_failed;
-
-static cuda_status fail_nth(const char *name)
-{
-	(void)name;
-	if (atomic_load(&calls_left) < 0 ||
-	    atomic_fetch_sub(&calls_left, 1) > 0)
-		return CUDA_OK;
-	has_failed = true;
-	return 999;
-}
-
 TEST_TIMEOUT(sharing_fails_cleanly_at_each_call, 120)
 {
 	use_standin(GRANULE, 1 << 30);

@@ -444,20 +444,6 @@ TEST_F(cuda, memory_taken_by_another_process_is_an_error_and_comes_back)
 
 /* ---- calls that fail ---- */
 
-static atomic_int calls_left; /* until one fails; below 0: none does */
-static atomic_bool has_failed;
-static cuda_status failure;
-
-static cuda_status fail_nth(const char *name)
-{
-	(void)name;
-	if (atomic_load(&calls_left) < 0 ||
-	    atomic_fetch_sub(&calls_left, 1) > 0)
-		return CUDA_OK;
-	has_failed = true;
-	return failure;
-}
-
 /* Growth, fences, windows, volatile memory, the limit; whatever fails, the books are right. */
 static void live_a_little(struct kvpool *pool, cuda_stream stream)
 {
