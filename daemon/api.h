@@ -51,6 +51,9 @@ bool api_read_chat(const struct api_context *context, const json_t *body,
 bool api_read_params(const struct api_context *context, const json_t *body,
 		     const char *const *known, struct request_params *params,
 		     struct api_error *error);
+/* How tokens are chosen; lists end up in @params, which owns them. */
+bool api_read_sampling(const struct api_context *context, const json_t *body,
+		       struct request_params *params, struct api_error *error);
 /* Settle max_tokens and let the engine look at the whole. */
 bool api_check_request(const struct api_context *context,
 		       struct request *request, struct api_error *error);
@@ -72,6 +75,8 @@ struct api_choice {
 	json_t *logprobs; /* likewise: tokens so far, or NULL */
 	json_t *token_ids; /* likewise */
 	uint32_t nr_chars; /* characters of the tokens before, for text_offset */
+	double sum_logprob; /* of its tokens, for best_of */
+	uint32_t nr_tokens;
 	enum finish_reason finish;
 	bool is_begun; /* its first chunk is out */
 };

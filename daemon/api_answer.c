@@ -8,6 +8,7 @@
 #include "daemon/api.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 const char *api_finish_name(enum finish_reason finish)
@@ -53,6 +54,7 @@ static int add_tokens(struct api_answer *answer, const struct reply *delta,
 	for (uint32_t i = 0; i < delta->nr_tokens; i++) {
 		const struct reply_token *token = &delta->tokens[i];
 
+		choice->sum_logprob += (double)token->logprob;
 		if (*token_ids &&
 		    json_array_append_new(*token_ids,
 					  json_integer(token->id)) != 0)
@@ -63,6 +65,7 @@ static int add_tokens(struct api_answer *answer, const struct reply *delta,
 			return -ENOMEM;
 	}
 	answer->nr_completion += delta->nr_tokens;
+	choice->nr_tokens += delta->nr_tokens;
 	if (delta->finish != FINISH_NONE)
 		choice->finish = delta->finish;
 	return 0;
@@ -134,10 +137,10 @@ static char *dump(json_t *root)
 	return text;
 }
 
-static json_t *whole_choice(const struct api_answer *answer, uint32_t index)
+/* @index: its number in the answer. */
+static json_t *whole_choice(const struct request *request,
+			    const struct api_choice *choice, uint32_t index)
 {
-	const struct request *request = answer->request;
-	const struct api_choice *choice = &answer->choices[index];
 	json_t *object = json_pack("{s:I, s:o, s:s?}", "index",
 				   (json_int_t)index, "logprobs",
 				   or_null(choice->logprobs), "finish_reason",
@@ -164,13 +167,41 @@ static json_t *whole_choice(const struct api_answer *answer, uint32_t index)
 	return object;
 }
 
+static double mean_logprob(const struct api_choice *choice)
+{
+	return choice->nr_tokens ? choice->sum_logprob / choice->nr_tokens :
+				   -INFINITY;
+}
+
+/* Whether fewer than @nr choices are better than choice @i; of equals the first is better. */
+static bool is_among_best(const struct api_answer *answer, uint32_t i,
+			  uint32_t nr)
+{
+	const double own = mean_logprob(&answer->choices[i]);
+	uint32_t nr_better = 0;
+
+	for (uint32_t k = 0; k < answer->request->params.nr_choices; k++) {
+		double other = mean_logprob(&answer->choices[k]);
+
+		nr_better += other > own || (other == own && k < i);
+	}
+	return nr_better < nr;
+}
+
 char *api_answer_json(const struct api_answer *answer)
 {
 	const struct request *request = answer->request;
+	const struct request_params *params = &request->params;
 	json_t *choices = json_array(), *root;
+	uint32_t nr = 0;
 
-	for (uint32_t i = 0; i < request->params.nr_choices; i++)
-		json_array_append_new(choices, whole_choice(answer, i));
+	for (uint32_t i = 0; i < params->nr_choices; i++)
+		if (params->nr_answers == params->nr_choices ||
+		    is_among_best(answer, i, params->nr_answers))
+			json_array_append_new(choices,
+					      whole_choice(request,
+							   &answer->choices[i],
+							   nr++));
 	root = envelope(answer, false, choices);
 	json_object_set_new(root, "usage", usage_object(answer));
 	if (request->params.return_token_ids)

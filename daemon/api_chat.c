@@ -208,7 +208,7 @@ static bool read_chat_logprobs(const json_t *body,
 	if (nr_top && !params->logprobs)
 		return api_fail(error, 400, "top_logprobs", "invalid_value",
 				"top_logprobs needs \"logprobs\": true");
-	params->sampling.logprobs = params->logprobs;
+	params->sampling.logprobs |= params->logprobs;
 	params->sampling.nr_logprobs = (uint32_t)nr_top;
 	return true;
 }

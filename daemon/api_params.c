@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fields that completions and chat share: sampling, stop strings, limits.
- * Defaults: temperature 1, top_p 1, n 1, no logprobs; a random seed.
+ * The fields that completions and chat share: stop strings, limits, choices.
+ * Defaults: n 1, no logprobs. Sampling: api_sampling.c.
  */
 #include "daemon/api.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "daemon/api_fields.h"
 #include "daemon/schedule.h"
@@ -37,14 +34,30 @@ static const char *const common_names[] = {
 	"metadata",
 	"presence_penalty",
 	"frequency_penalty",
+	"repetition_penalty",
+	"repeat_penalty",
+	"repeat_last_n",
 	"logit_bias",
+	"typical_p",
+	"typ_p",
+	"top_n_sigma",
+	"xtc_probability",
+	"xtc_threshold",
+	"mirostat",
+	"mirostat_tau",
+	"mirostat_eta",
+	"dry_multiplier",
+	"dry_base",
+	"dry_allowed_length",
+	"dry_penalty_last_n",
+	"dry_sequence_breakers",
+	"samplers",
 	"best_of",
 	"response_format",
 	"tools",
 	"tool_choice",
 	"functions",
 	"function_call",
-	"repetition_penalty",
 	"cache_prompt",
 	NULL,
 };
@@ -52,29 +65,16 @@ static const char *const common_names[] = {
 /* What changes the answer and is not built: the neutral value passes, the rest is refused. */
 static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 {
-	static const char *const zeros[] = { "presence_penalty",
-					     "frequency_penalty" };
 	static const struct {
 		const char *name;
 		json_type type;
 		const char *type_name;
 	} empties[] = {
-		{ "logit_bias", JSON_OBJECT, "an object" },
 		{ "tools", JSON_ARRAY, "an array" },
 		{ "functions", JSON_ARRAY, "an array" },
 	};
 	const json_t *field;
 
-	for (size_t i = 0; i < sizeof(zeros) / sizeof(zeros[0]); i++) {
-		double value = 0;
-
-		if (!api_read_real(body, zeros[i], -2, 2, &value, error))
-			return false;
-		if (value != 0)
-			return api_fail(error, 400, zeros[i], "unsupported",
-					"%s other than 0 is not supported",
-					zeros[i]);
-	}
 	for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
 		field = api_get(body, empties[i].name);
 		if (field && json_typeof(field) != empties[i].type)
@@ -105,14 +105,6 @@ static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 		return api_fail(
 			error, 400, "tool_choice", "unsupported",
 			"tool_choice other than \"none\" or \"auto\" is not supported");
-	double penalty = 1;
-
-	if (!api_read_real(body, "repetition_penalty", 0, 2, &penalty, error))
-		return false;
-	if (penalty != 1)
-		return api_fail(
-			error, 400, "repetition_penalty", "unsupported",
-			"repetition_penalty other than 1 is not supported");
 	return true;
 }
 
@@ -159,39 +151,6 @@ static bool read_stops(const json_t *body, struct request_params *params,
 	return true;
 }
 
-static bool read_seed(const json_t *body, struct tarn_sampling *sampling,
-		      struct api_error *error)
-{
-	int64_t seed;
-
-	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
-		return api_fail(error, 500, NULL, NULL, "no random seed: %s",
-				strerror(errno));
-	if (!api_read_int(body, "seed", INT64_MIN, INT64_MAX, &seed, error))
-		return false;
-	sampling->seed = (uint64_t)seed;
-	return true;
-}
-
-static bool read_sampling(const json_t *body, struct tarn_sampling *sampling,
-			  struct api_error *error)
-{
-	double temperature = 1, top_p = 1, min_p = 0;
-	int64_t top_k = 0;
-
-	if (!api_read_real(body, "temperature", 0, 2, &temperature, error) ||
-	    !api_read_real(body, "top_p", 0, 1, &top_p, error) ||
-	    !api_read_real(body, "min_p", 0, 1, &min_p, error) ||
-	    !api_read_int(body, "top_k", -1, INT_MAX, &top_k, error) ||
-	    !api_read_bool(body, "ignore_eos", &sampling->ignore_eos, error))
-		return false;
-	sampling->temperature = (float)temperature;
-	sampling->top_p = (float)top_p;
-	sampling->min_p = (float)min_p;
-	sampling->top_k = top_k < 0 ? 0 : (uint32_t)top_k;
-	return read_seed(body, sampling, error);
-}
-
 static bool read_stream(const json_t *body, struct request_params *params,
 			struct api_error *error)
 {
@@ -212,12 +171,40 @@ static bool read_stream(const json_t *body, struct request_params *params,
 			     error);
 }
 
+/* n, and best_of which computes more than are answered. */
+static bool read_choices(const json_t *body, struct request_params *params,
+			 struct api_error *error)
+{
+	int64_t n = 1, best_of;
+
+	if (!api_read_int(body, "n", 1, TARN_MAX_CHOICES, &n, error))
+		return false;
+	best_of = n;
+	if (!api_read_int(body, "best_of", 1, TARN_MAX_CHOICES, &best_of,
+			  error))
+		return false;
+	if (best_of < n)
+		return api_fail(
+			error, 400, "best_of", "invalid_value",
+			"best_of is %lld, fewer than n, %lld: it says how many are computed",
+			(long long)best_of, (long long)n);
+	if (best_of > n && params->is_stream)
+		return api_fail(
+			error, 400, "best_of", "invalid_value",
+			"best_of above n cannot be streamed: the best is known at the end");
+	params->nr_choices = (uint32_t)best_of;
+	params->nr_answers = (uint32_t)n;
+	/* The best is the one of the highest mean log probability. */
+	params->sampling.logprobs = best_of > n;
+	return true;
+}
+
 bool api_read_params(const struct api_context *context, const json_t *body,
 		     const char *const *known, struct request_params *params,
 		     struct api_error *error)
 {
 	const char *model = NULL;
-	int64_t nr_choices = 1, best_of = 1, max_tokens = 0;
+	int64_t max_tokens = 0;
 	bool cache_prompt = true;
 	size_t len;
 
@@ -225,16 +212,8 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !api_check_names(body, common_names, known, error))
 		return false;
 	if (!api_read_string(body, "model", &model, &len, error) ||
-	    (model && !api_check_model(context, model, error)) ||
-	    !api_read_int(body, "n", 1, TARN_MAX_CHOICES, &nr_choices, error))
+	    (model && !api_check_model(context, model, error)))
 		return false;
-	best_of = nr_choices;
-	if (!api_read_int(body, "best_of", 1, TARN_MAX_CHOICES, &best_of,
-			  error))
-		return false;
-	if (best_of != nr_choices)
-		return api_fail(error, 400, "best_of", "unsupported",
-				"best_of other than n is not supported");
 	if (!api_read_int(body, "max_tokens", 1, INT32_MAX, &max_tokens,
 			  error) ||
 	    !api_read_bool(body, "return_token_ids", &params->return_token_ids,
@@ -242,10 +221,10 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !api_read_bool(body, "cache_prompt", &cache_prompt, error) ||
 	    !read_stream(body, params, error) ||
 	    !read_stops(body, params, error) ||
-	    !read_sampling(body, &params->sampling, error) ||
+	    !read_choices(body, params, error) ||
+	    !api_read_sampling(context, body, params, error) ||
 	    !refuse_unbuilt(body, error))
 		return false;
-	params->nr_choices = (uint32_t)nr_choices;
 	params->max_tokens = (uint32_t)max_tokens;
 	params->no_prefix_cache = !cache_prompt;
 	return true;

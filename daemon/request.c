@@ -35,6 +35,8 @@ void request_put(struct request *request)
 	request_leave_backlog(request);
 	for (uint32_t i = 0; i < request->params.nr_stops; i++)
 		free((char *)request->params.stops[i].bytes);
+	free(request->params.biases);
+	free(request->params.dry_breakers);
 	free(request->body);
 	free(request->prompt);
 	free(request);

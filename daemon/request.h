@@ -41,7 +41,10 @@ enum { REQUEST_MAX_STOPS = 16 };
 /* What the client asked for: filled by the API's parsers. */
 struct request_params {
 	struct tarn_sampling sampling;
-	uint32_t nr_choices;
+	struct tarn_logit_bias *biases; /* malloc'ed; sampling points to it */
+	uint64_t *dry_breakers; /* likewise */
+	uint32_t nr_choices; /* that are computed */
+	uint32_t nr_answers; /* of these, the best by mean log probability are answered */
 	uint32_t max_tokens; /* 0: left open */
 	bool is_stream;
 	bool include_usage;

@@ -151,6 +151,17 @@ int tarn_tokenize(const struct tarn_engine *engine, const char *text,
  */
 const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id,
 			     bool special, size_t *out_len);
+struct tarn_bytes {
+	const char *bytes;
+	size_t len;
+};
+/*
+ * [any] Tokens whose text contains one of @texts [nr], as bits by id: (*out)[id / 64] >> id % 64.
+ * malloc'ed, the caller frees. Return: 0, -ENOMEM.
+ */
+int tarn_tokens_containing(const struct tarn_engine *engine,
+			   const struct tarn_bytes *texts, uint32_t nr,
+			   uint64_t **out);
 /* [any] malloc'ed text. Return: 0, -EINVAL (an id out of range), -ENOMEM. */
 int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids,
 		    size_t nr, bool special, char **out_text, size_t *out_len);
@@ -190,11 +201,55 @@ enum {
 	TARN_MAX_CHOICES = 128,
 };
 
+/* Steps that choose among tokens, in the order they are taken where no other is asked for. */
+enum tarn_sampler {
+	TARN_SAMPLER_TOP_N_SIGMA,
+	TARN_SAMPLER_TEMPERATURE,
+	TARN_SAMPLER_TOP_K,
+	TARN_SAMPLER_TYPICAL_P,
+	TARN_SAMPLER_TOP_P,
+	TARN_SAMPLER_MIN_P,
+	TARN_SAMPLER_XTC,
+	TARN_NR_SAMPLERS,
+};
+
+struct tarn_logit_bias {
+	int32_t id;
+	float bias; /* added to the logit */
+};
+
+/*
+ * How a sequence's tokens are chosen. First logits are changed: the bias is added, then the
+ * repetition, presence, frequency and DRY penalties are applied; then come the steps of @order.
+ * Pointers are the caller's and stay valid until the sequence and its forks are destroyed.
+ */
 struct tarn_sampling {
 	float temperature; /* 0: greedy */
 	uint32_t top_k; /* 0: off */
 	float top_p; /* 1: off */
 	float min_p; /* 0: off */
+	float typical_p; /* 0 or 1: off */
+	float top_n_sigma; /* 0: off */
+	float xtc_probability; /* 0: off */
+	float xtc_threshold; /* above 0.5: off */
+	float mirostat_tau; /* 0: off; else mirostat 2 stands for all steps but the temperature */
+	float mirostat_eta;
+	enum tarn_sampler order[TARN_NR_SAMPLERS]; /* each at most once */
+	uint32_t nr_order; /* 0: that of the enum; what is not named is not done */
+
+	float repetition_penalty; /* 0 or 1: off; for tokens of the prompt and the answer */
+	uint32_t repetition_window; /* it sees that many last tokens; 0: all */
+	float presence_penalty,
+		frequency_penalty; /* 0: off; for tokens of the answer */
+	float dry_multiplier; /* 0: off */
+	float dry_base; /* 1 or more */
+	uint32_t dry_allowed_length; /* repetitions shorter than this are free */
+	uint32_t dry_window; /* it sees that many last tokens; 0: all */
+	const uint64_t *
+		dry_breakers; /* bits by token id: tarn_tokens_containing(); NULL: none */
+	const struct tarn_logit_bias *biases; /* [nr_biases], every id once */
+	uint32_t nr_biases;
+
 	uint64_t seed;
 	uint32_t nr_logprobs; /* alternatives to report, up to TARN_MAX_LOGPROBS */
 	bool logprobs; /* report the chosen token's log probability */

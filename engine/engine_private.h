@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "engine/adjust.h"
 #include "engine/backend/backend.h"
 #include "engine/engine.h"
 #include "engine/kv/plan.h"
@@ -69,6 +70,8 @@ struct tarn_seq {
 	uint32_t nr_prompt, nr_cached;
 	uint32_t choice;
 	struct tarn_sampling sampling;
+	struct adjust *adjust; /* NULL: logits are taken as they are */
+	double mirostat_mu;
 	bool no_prefix_cache;
 	bool prompt_sealed;
 	bool failed; /* a step went wrong for it: only destroy is left */
@@ -92,6 +95,11 @@ int engine_salt(const struct tarn_engine *engine, uid_t uid,
 int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf,
 		     char *err, size_t errlen);
 void engine_text_deinit(struct tarn_engine *engine);
+
+/* sampling.c: ranges, ids and pointers. Return: 0, -EINVAL with @err naming the offence. */
+int engine_check_sampling(const struct tarn_engine *engine,
+			  const struct tarn_sampling *sampling, char *err,
+			  size_t errlen);
 
 /* step.c */
 int engine_step_init(struct tarn_engine *engine);

@@ -4,42 +4,11 @@
  * for tarn_seq_check().
  */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine_private.h"
-
-static int check_sampling(const struct tarn_sampling *s, char *err,
-			  size_t errlen)
-{
-	const struct {
-		const char *name;
-		float value, min, max;
-	} floats[] = {
-		{ "temperature", s->temperature, 0, 100 },
-		{ "top_p", s->top_p, 0, 1 },
-		{ "min_p", s->min_p, 0, 1 },
-	};
-
-	for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
-		if (floats[i].value >= floats[i].min &&
-		    floats[i].value <= floats[i].max)
-			continue; /* NaN is in no range */
-		snprintf(err, errlen, "%s is %g, want %g to %g", floats[i].name,
-			 (double)floats[i].value, (double)floats[i].min,
-			 (double)floats[i].max);
-		return -EINVAL;
-	}
-	if (s->nr_logprobs > TARN_MAX_LOGPROBS) {
-		snprintf(err, errlen,
-			 "%u log probabilities a token, want at most %d",
-			 s->nr_logprobs, TARN_MAX_LOGPROBS);
-		return -EINVAL;
-	}
-	return 0;
-}
 
 int tarn_seq_check(const struct tarn_engine *e, const struct tarn_seq_params *p,
 		   char *err, size_t errlen)
@@ -73,7 +42,7 @@ int tarn_seq_check(const struct tarn_engine *e, const struct tarn_seq_params *p,
 			 TARN_MAX_CHOICES);
 		return -EINVAL;
 	}
-	return check_sampling(&p->sampling, err, errlen);
+	return engine_check_sampling(e, &p->sampling, err, errlen);
 }
 
 static void release_held(struct tarn_seq *seq)
@@ -146,6 +115,23 @@ static struct tarn_seq *seq_alloc(struct tarn_engine *e, uint32_t capacity)
 	return seq;
 }
 
+/* What choosing tokens keeps from one to the next; the tokens are there. */
+static int start_sampling(struct tarn_seq *seq)
+{
+	seq->mirostat_mu = 2 * (double)seq->sampling.mirostat_tau;
+	return adjust_create(&seq->sampling, seq->tokens, seq->nr_tokens,
+			     seq->nr_prompt, seq->capacity, &seq->adjust);
+}
+
+static void seq_free(struct tarn_seq *seq)
+{
+	release_held(seq);
+	kv_seq_close(seq->kv);
+	adjust_destroy(seq->adjust);
+	free(seq->tokens);
+	free(seq);
+}
+
 int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 		    struct tarn_seq **out_seq, char *err, size_t errlen)
 {
@@ -175,6 +161,8 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 				 &seq->kv, &seq->nr_cached, &miss);
 	if (!rc)
 		rc = hold_choices(seq, p);
+	if (!rc)
+		rc = start_sampling(seq);
 	/* Alone: nobody will give back what its own choices lack. */
 	if (rc == -EAGAIN && seq->kv && !atomic_load(&e->nr_seqs))
 		rc = -ENOSPC;
@@ -187,10 +175,7 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 				(unsigned long long)e->info.kv_limit_bytes);
 		else
 			snprintf(err, errlen, "KV memory: %s", strerror(-rc));
-		release_held(seq);
-		kv_seq_close(seq->kv);
-		free(seq->tokens);
-		free(seq);
+		seq_free(seq);
 		return rc;
 	}
 	atomic_fetch_add(&e->nr_seqs, 1);
@@ -221,10 +206,11 @@ int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
 	child->choice = choice;
 	if (seq->nr_held)
 		kv_seq_close(seq->held[--seq->nr_held]);
-	rc = kv_seq_fork(seq->kv, seq->capacity - 1, &child->kv);
+	rc = start_sampling(child);
+	if (!rc)
+		rc = kv_seq_fork(seq->kv, seq->capacity - 1, &child->kv);
 	if (rc) {
-		free(child->tokens);
-		free(child);
+		seq_free(child);
 		return rc;
 	}
 	atomic_fetch_add(&seq->engine->nr_seqs, 1);
@@ -236,11 +222,8 @@ void tarn_seq_destroy(struct tarn_seq *seq)
 {
 	if (!seq)
 		return;
-	release_held(seq);
-	kv_seq_close(seq->kv);
 	atomic_fetch_sub(&seq->engine->nr_seqs, 1);
-	free(seq->tokens);
-	free(seq);
+	seq_free(seq);
 }
 
 uint32_t tarn_seq_cached(const struct tarn_seq *seq)

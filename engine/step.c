@@ -13,6 +13,12 @@
 /* Arrays of one room are indexed by limits of another. */
 _Static_assert((int)TARN_MAX_LOGPROBS == (int)BACKEND_MAX_TOP,
 	       "alternatives of a token");
+_Static_assert((int)TARN_NR_SAMPLERS == (int)BACKEND_NR_SAMPLERS &&
+		       (int)TARN_SAMPLER_TEMPERATURE ==
+			       (int)BACKEND_TEMPERATURE &&
+		       (int)TARN_SAMPLER_TYPICAL_P == (int)BACKEND_TYPICAL_P &&
+		       (int)TARN_SAMPLER_XTC == (int)BACKEND_XTC,
+	       "steps of the sampler");
 _Static_assert((int)KV_MAX_STREAMS == (int)BACKEND_MAX_STREAMS,
 	       "streams of a model");
 
@@ -75,14 +81,23 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 {
 	struct step_arrays *a = &e->step;
 	const struct tarn_sampling *s = &seq->sampling;
+	struct backend_sample *sample = &a->samples[a->nr_out];
 
 	a->out_rows[a->nr_out] = row;
-	a->entry_of_out[a->nr_out] = entry;
-	a->samples[a->nr_out++] = (struct backend_sample){
+	a->entry_of_out[a->nr_out++] = entry;
+	*sample = (struct backend_sample){
 		.temperature = s->temperature,
 		.top_k = s->top_k,
 		.top_p = s->top_p,
 		.min_p = s->min_p,
+		.typical_p = s->typical_p,
+		.top_n_sigma = s->top_n_sigma,
+		.xtc_probability = s->xtc_probability,
+		.xtc_threshold = s->xtc_threshold,
+		.mirostat_tau = s->mirostat_tau,
+		.mirostat_eta = s->mirostat_eta,
+		.mirostat_mu = seq->mirostat_mu,
+		.nr_order = s->nr_order,
 		.seed = s->seed,
 		.choice = seq->choice,
 		.position = seq->nr_tokens,
@@ -91,6 +106,12 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 		.banned = e->end_tokens,
 		.nr_banned = s->ignore_eos ? e->nr_end_tokens : 0,
 	};
+	for (uint32_t i = 0; i < s->nr_order; i++)
+		sample->order[i] = (uint8_t)s->order[i];
+	if (seq->adjust)
+		sample->adjust = adjust_list(seq->adjust, seq->tokens,
+					     seq->nr_tokens,
+					     &sample->nr_adjust);
 }
 
 /* Rows of one entry; memory for them first, so that a failure leaves the batch as it was. */
@@ -175,8 +196,12 @@ static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 	for (uint32_t i = 0; i < s->nr_top; i++)
 		out->top[i] = (struct tarn_logprob){ s->top_ids[i],
 						     s->top_logprobs[i] };
-	if (seq->nr_tokens < seq->capacity)
+	if (seq->nr_tokens < seq->capacity) {
 		seq->tokens[seq->nr_tokens++] = s->token;
+		if (seq->adjust)
+			adjust_note(seq->adjust, seq->tokens, seq->nr_tokens);
+	}
+	seq->mirostat_mu = s->mirostat_mu;
 	atomic_fetch_add_explicit(&e->generated_tokens, 1,
 				  memory_order_relaxed);
 }

@@ -88,6 +88,29 @@ struct backend_batch {
 		out_rows; /* [nr_out] rows whose logits are wanted, ascending */
 };
 
+/*
+ * A change to one logit before anything else: x + bias, then divided by the repetition penalty where
+ * positive and multiplied where not, then less the penalty. Every id at most once in a row.
+ */
+struct backend_adjust {
+	int32_t id;
+	float bias;
+	float repetition; /* 1: none */
+	float penalty;
+};
+
+/* Steps between the changed logits and the race, each off by its own value. */
+enum backend_sampler {
+	BACKEND_TOP_N_SIGMA,
+	BACKEND_TEMPERATURE,
+	BACKEND_TOP_K,
+	BACKEND_TYPICAL_P,
+	BACKEND_TOP_P,
+	BACKEND_MIN_P,
+	BACKEND_XTC,
+	BACKEND_NR_SAMPLERS,
+};
+
 /* One row of SLOT_LOGITS to draw a token from. */
 struct backend_sample {
 	/* in */
@@ -95,6 +118,17 @@ struct backend_sample {
 	uint32_t top_k; /* 0: off */
 	float top_p; /* 1: off */
 	float min_p; /* 0: off */
+	float typical_p; /* 0 or 1: off */
+	float top_n_sigma; /* 0: off */
+	float xtc_probability; /* 0: off */
+	float xtc_threshold;
+	float mirostat_tau; /* 0: off; else it stands for all steps but the temperature */
+	float mirostat_eta;
+	/* Steps in the order they are taken, each once; none: that of the enum. */
+	uint8_t order[BACKEND_NR_SAMPLERS];
+	uint32_t nr_order;
+	const struct backend_adjust *adjust; /* [nr_adjust] */
+	uint32_t nr_adjust;
 	uint64_t seed;
 	uint32_t choice;
 	uint32_t position; /* of the token that is drawn */
@@ -102,6 +136,8 @@ struct backend_sample {
 	uint32_t nr_top;
 	const int32_t *banned; /* ids never drawn */
 	uint32_t nr_banned; /* at most BACKEND_MAX_BANNED */
+	/* in and out */
+	double mirostat_mu; /* bits of surprise allowed; 2 tau at first */
 	/* out */
 	int32_t token;
 	float logprob;

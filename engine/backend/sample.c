@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sampling on the host (sample.h): temperature, then top-k, then top-p over
- * what is left, then min-p, then the race. Any thread.
+ * Sampling on the host (sample.h): the row is changed where asked, steps take
+ * candidates out, those that are left race. Any thread.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/backend/sample.h"
+#include "engine/backend/sample_filter.h"
 #include "kernels/cpu/dmath.h"
 #include "kernels/cpu/kernels_cpu.h"
 
 /* Smallest -ln(u) of u = (w + 1/2) / 2^32: no token can do better. */
 #define RACE_FLOOR 0x1p-33
 
-struct candidates {
-	float *weights; /* [n_vocab] e^((x - max) / temperature), by token id */
-	uint32_t *ids; /* those still in the race */
-	uint32_t nr;
-};
+/* No token has this id: the random number that decides whether top choices are excluded. */
+#define XTC_ID UINT32_MAX
 
+/* Four arrays by token id or candidate: weights, ids, keys, and logits as they were. */
 size_t sample_scratch_bytes(uint32_t n_vocab)
 {
-	return ((size_t)n_vocab + BACKEND_MAX_BANNED) *
-	       (sizeof(float) + sizeof(uint32_t));
+	return ((size_t)n_vocab * 4 + BACKEND_MAX_BANNED) * sizeof(float);
 }
 
 /* Philox4x32-10 (Salmon et al., 2011), first word. */
@@ -45,6 +43,13 @@ static uint32_t philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2)
 	return c0;
 }
 
+/* A random number in (0, 1), for the token drawn now and @id. */
+static double uniform(const struct backend_sample *s, uint32_t id)
+{
+	return ((double)philox(s->seed, s->choice, s->position, id) + 0.5) *
+	       0x1p-32;
+}
+
 /*
  * Gumbel-max as a race of exponential clocks: the smallest -ln(u) / weight wins. Most tokens are
  * ruled out by their weight, or by -ln(u) >= 1 - u, before a logarithm is taken.
@@ -56,8 +61,7 @@ static void race_enter(const struct backend_sample *s, uint32_t id,
 
 	if (!(limit > RACE_FLOOR)) /* no weight, or not a number */
 		return;
-	u = ((double)philox(s->seed, s->choice, s->position, id) + 0.5) *
-	    0x1p-32;
+	u = uniform(s, id);
 	if (1 - u >= limit)
 		return;
 	e = -dmath_log(u) / (double)weight;
@@ -67,134 +71,174 @@ static void race_enter(const struct backend_sample *s, uint32_t id,
 	}
 }
 
-/* Heavier first, lower id among equals: a total order. */
-static bool before(const float *w, uint32_t a, uint32_t b)
+static bool is_on(const struct backend_sample *s, enum backend_sampler step,
+		  uint32_t n_vocab)
 {
-	return w[a] > w[b] || (w[a] == w[b] && a < b);
-}
-
-static void swap_ids(uint32_t *a, uint32_t *b)
-{
-	uint32_t t = *a;
-
-	*a = *b;
-	*b = t;
-}
-
-/* Restore the heap at @i: the root is the last in order. */
-static void sift_down(const float *w, uint32_t *ids, uint32_t nr, uint32_t i)
-{
-	for (;;) {
-		uint32_t last = i, l = 2 * i + 1, r = l + 1;
-
-		if (l < nr && before(w, ids[last], ids[l]))
-			last = l;
-		if (r < nr && before(w, ids[last], ids[r]))
-			last = r;
-		if (last == i)
-			return;
-		swap_ids(&ids[i], &ids[last]);
-		i = last;
+	switch (step) {
+	case BACKEND_TOP_N_SIGMA:
+		return s->top_n_sigma > 0;
+	case BACKEND_TEMPERATURE:
+		return true;
+	case BACKEND_TOP_K:
+		return s->top_k > 0 && s->top_k < n_vocab;
+	case BACKEND_TYPICAL_P:
+		return s->typical_p > 0 && s->typical_p < 1;
+	case BACKEND_TOP_P:
+		return s->top_p < 1;
+	case BACKEND_MIN_P:
+		return s->min_p > 0;
+	case BACKEND_XTC:
+		/* Two tokens cannot both have more than half. */
+		return s->xtc_probability > 0 && s->xtc_threshold <= 0.5f;
+	default:
+		return false;
 	}
 }
 
-/* The @k first in order move to the front, in no order among themselves. */
-static void select_first(const float *w, uint32_t *ids, uint32_t nr, uint32_t k)
+static void take_step(struct candidates *c, const struct backend_sample *s,
+		      enum backend_sampler step)
 {
-	for (uint32_t i = k / 2; i-- > 0;)
-		sift_down(w, ids, k, i);
-	for (uint32_t i = k; i < nr; i++) {
-		if (before(w, ids[i], ids[0])) {
-			swap_ids(&ids[i], &ids[0]);
-			sift_down(w, ids, k, 0);
-		}
+	switch (step) {
+	case BACKEND_TOP_N_SIGMA:
+		filter_top_n_sigma(c, s->top_n_sigma);
+		break;
+	case BACKEND_TOP_K:
+		filter_top_k(c, s->top_k);
+		break;
+	case BACKEND_TYPICAL_P:
+		filter_typical_p(c, s->typical_p);
+		break;
+	case BACKEND_TOP_P:
+		filter_top_p(c, s->top_p);
+		break;
+	case BACKEND_MIN_P:
+		filter_min_p(c, s->min_p);
+		break;
+	case BACKEND_XTC:
+		if (uniform(s, XTC_ID) < (double)s->xtc_probability)
+			filter_xtc(c, s->xtc_threshold);
+		break;
+	default:
+		break;
 	}
 }
 
-static void sort_ids(const float *w, uint32_t *ids, uint32_t nr)
+static void candidates_init(struct candidates *c, const float *logits,
+			    uint32_t n_vocab, void *scratch)
 {
-	for (uint32_t i = nr / 2; i-- > 0;)
-		sift_down(w, ids, nr, i);
-	for (uint32_t n = nr; n > 1; n--) {
-		swap_ids(&ids[0], &ids[n - 1]);
-		sift_down(w, ids, n - 1, 0);
-	}
+	c->logits = logits;
+	c->weights = scratch;
+	c->ids = (uint32_t *)(c->weights + n_vocab);
+	c->keys = c->weights + 2 * (size_t)n_vocab;
+	c->nr = 0;
 }
 
-/*
- * Keep the fewest, heaviest first, whose share of the weight reaches @top_p. Sums are double, in
- * the order of the candidates: by id, or after top-k by falling weight, lower id first.
- */
-static void filter_top_p(struct candidates *c, float top_p)
+/* All tokens whose weight is a number: another would spoil every order and sum. */
+static void candidates_fill(struct candidates *c, uint32_t n_vocab)
 {
-	double sum = 0, acc = 0, floor;
-	uint32_t kept = 0;
-
-	for (uint32_t i = 0; i < c->nr; i++)
-		sum += (double)c->weights[c->ids[i]];
-	/* Those below @floor hold less than 1 - top_p together: never needed, not worth sorting. */
-	floor = (1 - (double)top_p) * sum / c->nr;
-	for (uint32_t i = 0; i < c->nr; i++)
-		if ((double)c->weights[c->ids[i]] >= floor)
-			c->ids[kept++] = c->ids[i];
-	c->nr = kept;
-	sort_ids(c->weights, c->ids, c->nr);
-	for (kept = 0; kept < c->nr;) {
-		acc += (double)c->weights[c->ids[kept++]];
-		if (acc >= (double)top_p * sum)
-			break;
-	}
-	c->nr = kept;
+	for (uint32_t id = 0; id < n_vocab; id++)
+		if (!isnan(c->weights[id]))
+			c->ids[c->nr++] = id;
 }
 
-static void filter_min_p(struct candidates *c, float min_p)
+static int32_t race(const struct candidates *c, const struct backend_sample *s,
+		    uint32_t best_id)
 {
-	uint32_t kept = 0;
-
-	/* The heaviest token weighs 1. */
-	for (uint32_t i = 0; i < c->nr; i++)
-		if (c->weights[c->ids[i]] >= min_p)
-			c->ids[kept++] = c->ids[i];
-	c->nr = kept;
-}
-
-static int32_t draw(const struct cpu_kernels *kernels, const float *logits,
-		    uint32_t n_vocab, const struct backend_sample *s,
-		    void *scratch)
-{
-	struct candidates c = { .weights = scratch };
-	uint32_t best_id = kernels->argmax(logits, n_vocab);
 	double best = INFINITY;
 	int32_t winner = (int32_t)best_id;
 
-	c.ids = (uint32_t *)(c.weights + n_vocab);
-	kernels->exp_sum(logits, logits[best_id], 1.0f / s->temperature,
-			 n_vocab, c.weights);
-	if ((s->top_k == 0 || s->top_k >= n_vocab) && s->top_p >= 1 &&
-	    s->min_p <= 0) {
-		race_enter(s, best_id, c.weights[best_id], &best, &winner);
-		for (uint32_t id = 0; id < n_vocab; id++)
-			if (id != best_id)
-				race_enter(s, id, c.weights[id], &best,
-					   &winner);
-		return winner;
-	}
-	for (uint32_t id = 0; id < n_vocab; id++)
-		if (!isnan(c.weights[id])) /* it would spoil every order and sum */
-			c.ids[c.nr++] = id;
-	if (s->top_k > 0 && s->top_k < c.nr) {
-		select_first(c.weights, c.ids, c.nr, s->top_k);
-		c.nr = s->top_k;
-		sort_ids(c.weights, c.ids,
-			 c.nr); /* sums run in a fixed order */
-	}
-	if (s->top_p < 1)
-		filter_top_p(&c, s->top_p);
-	if (s->min_p > 0)
-		filter_min_p(&c, s->min_p);
-	for (uint32_t i = 0; i < c.nr; i++)
-		race_enter(s, c.ids[i], c.weights[c.ids[i]], &best, &winner);
+	/* Where nothing weighs anything the largest logit is infinite, and wins. */
+	if (c->nr && c->weights[candidates_heaviest(c)] > 0)
+		winner = (int32_t)candidates_heaviest(c);
+	for (uint32_t i = 0; i < c->nr; i++)
+		race_enter(s, c->ids[i], c->weights[c->ids[i]], &best, &winner);
 	return winner;
+}
+
+/* No step but the temperature: the whole vocabulary races, the likeliest winner first. */
+static int32_t race_all(const float *weights, uint32_t n_vocab,
+			const struct backend_sample *s, uint32_t best_id)
+{
+	double best = INFINITY;
+	int32_t winner = (int32_t)best_id;
+
+	race_enter(s, best_id, weights[best_id], &best, &winner);
+	for (uint32_t id = 0; id < n_vocab; id++)
+		if (id != best_id)
+			race_enter(s, id, weights[id], &best, &winner);
+	return winner;
+}
+
+/* Mirostat 2: what is too surprising is cut off, and the limit moves with what was drawn. */
+static int32_t draw_mirostat(struct candidates *c, struct backend_sample *s,
+			     uint32_t best_id)
+{
+	int32_t token;
+	double surprise;
+
+	if (!c->nr)
+		return (int32_t)best_id;
+	filter_surprise(c, s->mirostat_mu);
+	token = race(c, s, best_id);
+	surprise = (dmath_log(candidates_sum(c)) -
+		    dmath_log((double)c->weights[token])) /
+		   M_LN2;
+	s->mirostat_mu -=
+		(double)s->mirostat_eta * (surprise - (double)s->mirostat_tau);
+	return token;
+}
+
+static int32_t draw(const struct cpu_kernels *kernels, const float *logits,
+		    uint32_t n_vocab, struct backend_sample *s, void *scratch)
+{
+	struct candidates c;
+	uint32_t best_id = kernels->argmax(logits, n_vocab);
+	uint32_t nr = s->nr_order ? s->nr_order : BACKEND_NR_SAMPLERS;
+	float temperature = 1;
+	bool is_weighed = false;
+
+	candidates_init(&c, logits, n_vocab, scratch);
+	for (uint32_t i = 0; i < nr; i++) {
+		enum backend_sampler step = s->nr_order ? s->order[i] : i;
+
+		if (step == BACKEND_TEMPERATURE) {
+			temperature = s->temperature;
+			/* Candidates stay; they get their new weights. */
+			if (is_weighed)
+				kernels->exp_sum(logits, logits[best_id],
+						 1.0f / temperature, n_vocab,
+						 c.weights);
+			continue;
+		}
+		if (s->mirostat_tau > 0 || !is_on(s, step, n_vocab))
+			continue;
+		if (!is_weighed) {
+			kernels->exp_sum(logits, logits[best_id],
+					 1.0f / temperature, n_vocab,
+					 c.weights);
+			candidates_fill(&c, n_vocab);
+			is_weighed = true;
+		}
+		if (c.nr)
+			take_step(&c, s, step);
+	}
+	if (is_weighed)
+		return race(&c, s, best_id);
+	kernels->exp_sum(logits, logits[best_id], 1.0f / temperature, n_vocab,
+			 c.weights);
+	if (!(s->mirostat_tau > 0))
+		return race_all(c.weights, n_vocab, s, best_id);
+	candidates_fill(&c, n_vocab);
+	return draw_mirostat(&c, s, best_id);
+}
+
+/* What penalties and biases make of a logit. */
+static float adjusted(float x, const struct backend_adjust *a)
+{
+	x += a->bias;
+	if (a->repetition != 1)
+		x = x > 0 ? x / a->repetition : x * a->repetition;
+	return x - a->penalty;
 }
 
 /* The nr_top largest, descending, lower id among equals. */
@@ -222,11 +266,38 @@ static void report_top(const float *logits, uint32_t n_vocab, double log_sum,
 		s->top_logprobs[i] = (float)((double)vals[i] - log_sum);
 }
 
+/* Changes @logits as asked; @saved: what they were, [nr_adjust + nr_banned]. */
+static void change_row(float *logits, const struct backend_sample *s,
+		       float *saved)
+{
+	for (uint32_t i = 0; i < s->nr_adjust; i++) {
+		float *x = &logits[s->adjust[i].id];
+
+		*saved++ = *x;
+		*x = adjusted(*x, &s->adjust[i]);
+	}
+	for (uint32_t i = 0; i < s->nr_banned; i++) {
+		*saved++ = logits[s->banned[i]];
+		logits[s->banned[i]] = -INFINITY;
+	}
+}
+
+/* Backwards: a banned token may have been changed before. */
+static void restore_row(float *logits, const struct backend_sample *s,
+			const float *saved)
+{
+	saved += s->nr_adjust + s->nr_banned;
+	for (uint32_t i = s->nr_banned; i-- > 0;)
+		logits[s->banned[i]] = *--saved;
+	for (uint32_t i = s->nr_adjust; i-- > 0;)
+		logits[s->adjust[i].id] = *--saved;
+}
+
 void sample_row(const struct cpu_kernels *kernels, float *logits,
 		uint32_t n_vocab, struct backend_sample *s, void *scratch)
 {
 	double log_sum = 0;
-	float *saved = NULL;
+	float *saved = (float *)scratch + 3 * (size_t)n_vocab;
 
 	if (s->want_logprob || s->nr_top) {
 		float max = logits[kernels->argmax(logits, n_vocab)];
@@ -235,19 +306,11 @@ void sample_row(const struct cpu_kernels *kernels, float *logits,
 						logits, max, 1, n_vocab, NULL));
 		report_top(logits, n_vocab, log_sum, s);
 	}
-	if (s->nr_banned) {
-		/* Behind weights and ids: room for BACKEND_MAX_BANNED of each. */
-		saved = (float *)scratch + 2 * (size_t)n_vocab;
-		for (uint32_t i = 0; i < s->nr_banned; i++) {
-			saved[i] = logits[s->banned[i]];
-			logits[s->banned[i]] = -INFINITY;
-		}
-	}
+	change_row(logits, s, saved);
 	s->token = s->temperature > 0 ?
 			   draw(kernels, logits, n_vocab, s, scratch) :
 			   (int32_t)kernels->argmax(logits, n_vocab);
-	for (uint32_t i = s->nr_banned; i-- > 0;)
-		logits[s->banned[i]] = saved[i];
+	restore_row(logits, s, saved);
 	if (s->want_logprob)
 		s->logprob = (float)((double)logits[s->token] - log_sum);
 }

@@ -25,7 +25,8 @@ enum {
 };
 
 static struct tarn_engine *engine;
-static double peak_gops, read_near, read_far;
+static double peak_gops, read_far;
+static int nr_threads;
 static bool use_cpu_time, only_prefill;
 
 static double now_s(void)
@@ -145,15 +146,33 @@ static void bench_prefill(void)
 	       100 * ops / t / peak_gops);
 }
 
+static clockid_t peak_clock(void)
+{
+	return use_cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+}
+
+/* Bytes a second of reading a buffer of @bytes again and again: how much of it a cache holds counts. */
+static double read_peak(size_t bytes)
+{
+	uint8_t *p = map_bytes(bytes);
+	double rate;
+
+	memset(p, 1, bytes);
+	rate = read_rate(p, bytes, nr_threads, peak_clock());
+	munmap(p, bytes);
+	return rate;
+}
+
 static void print_decode(const char *what, double t, uint32_t nr, uint32_t len)
 {
 	double bytes =
 		(double)engine->info.weight_bytes + nr * kv_read_bytes(len);
+	double read_same = read_peak((size_t)bytes & ~(size_t)4095);
 
-	printf("%-24s%8.1f tok/s   %7.3f ms   %6.1f GB/s = %3.0f %% of %.1f (model-sized), "
+	printf("%-24s%8.1f tok/s   %7.3f ms   %6.1f GB/s = %3.0f %% of %.1f (%.0f MB, what a step reads), "
 	       "%3.0f %% of %.1f (beyond cache)\n",
 	       what, nr / t, t * 1e3, bytes / t * 1e-9,
-	       100 * bytes / t / read_near, read_near * 1e-9,
+	       100 * bytes / t / read_same, read_same * 1e-9, bytes * 1e-6,
 	       100 * bytes / t / read_far, read_far * 1e-9);
 }
 
@@ -206,7 +225,7 @@ static void bench_together(void)
 		tarn_seq_destroy(work[i].seq);
 }
 
-static void print_machine(int nr_threads)
+static void print_machine(void)
 {
 	char model[256];
 
@@ -215,24 +234,14 @@ static void print_machine(int nr_threads)
 	printf("%d threads, %s\n", nr_threads, engine->info.device);
 }
 
-static void measure_peaks(int nr_threads)
+static void measure_peaks(void)
 {
-	size_t near_bytes = engine->info.weight_bytes & ~(size_t)4095;
-	uint8_t *p = map_bytes(FAR_BYTES);
-	clockid_t clock = use_cpu_time ? CLOCK_THREAD_CPUTIME_ID :
-					 CLOCK_MONOTONIC;
-
-	memset(p, 1, FAR_BYTES);
 	peak_gops = peak_ops(nr_threads,
 			     strstr(engine->info.device, "avx512") != NULL,
-			     clock);
-	read_near = read_rate(p, near_bytes, nr_threads, clock);
-	read_far = read_rate(p, FAR_BYTES, nr_threads, clock);
-	munmap(p, FAR_BYTES);
-	printf("peaks in this run: %.0f GOP/s (8 bit), read %.1f GB/s (%zu MB), "
-	       "%.1f GB/s (%d MB)\n",
-	       peak_gops * 1e-9, read_near * 1e-9, near_bytes / 1000000,
-	       read_far * 1e-9, FAR_BYTES / 1000000);
+			     peak_clock());
+	read_far = read_peak(FAR_BYTES);
+	printf("peaks in this run: %.0f GOP/s (8 bit), read %.1f GB/s (%d MB)\n",
+	       peak_gops * 1e-9, read_far * 1e-9, FAR_BYTES / 1000000);
 }
 
 static void parse(int argc, char **argv, struct tarn_engine_options *o,
@@ -299,12 +308,13 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	t = clock_s(CLOCK_MONOTONIC) - t;
-	print_machine((int)engine->info.nr_threads);
+	nr_threads = (int)engine->info.nr_threads;
+	print_machine();
 	printf("%s, %s: ready in %.0f ms, resident %.1f MiB (packed weights %.1f)\n",
 	       engine->info.model_name, engine->info.quant, t * 1e3,
 	       (double)rss_bytes() / (1 << 20),
 	       (double)engine->info.weight_bytes / (1 << 20));
-	measure_peaks((int)engine->info.nr_threads);
+	measure_peaks();
 	bench_prefill();
 	if (only_prefill)
 		return 0;

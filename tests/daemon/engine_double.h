@@ -159,6 +159,19 @@ const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id,
 	return &engine->bytes[id];
 }
 
+int tarn_tokens_containing(const struct tarn_engine *engine,
+			   const struct tarn_bytes *texts, uint32_t nr,
+			   uint64_t **out)
+{
+	*out = calloc(DOUBLE_VOCAB / 64 + 1, sizeof(**out));
+	for (int32_t id = 0; id < 256; id++)
+		for (uint32_t i = 0; i < nr; i++)
+			if (texts[i].len == 1 &&
+			    texts[i].bytes[0] == engine->bytes[id])
+				(*out)[id / 64] |= 1ull << id % 64;
+	return 0;
+}
+
 int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids,
 		    size_t nr, bool special, char **out_text, size_t *out_len)
 {

@@ -5,6 +5,7 @@ other however they are asked for."""
 
 import json
 import os
+import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -224,6 +225,45 @@ class Completions(DaemonTest):
             (choice,) = event["choices"]
             streamed[choice["index"]] += choice["text"]
         self.assertEqual(texts, streamed)
+
+    def test_the_best_of_several(self):
+        body = {"prompt": "Once", "n": 5, "max_tokens": 9, "temperature": 1.0, "seed": 7}
+        every = self.daemon.post("/v1/completions", {**body, "logprobs": 0}).json
+        means = [statistics.fmean(choice["logprobs"]["token_logprobs"])
+                 for choice in every["choices"]]
+        texts = [choice["text"] for choice in every["choices"]]
+        ranked = sorted(range(5), key=lambda i: -means[i])
+        self.assertGreater(len(set(texts)), 2)
+        for n in (1, 2, 4):
+            best = self.daemon.post("/v1/completions", {**body, "n": n, "best_of": 5}).json
+            self.assertEqual(list(range(n)), [c["index"] for c in best["choices"]])
+            self.assertEqual([texts[i] for i in sorted(ranked[:n])],
+                             [c["text"] for c in best["choices"]])
+            self.assertIsNone(best["choices"][0]["logprobs"])
+            self.assertEqual(every["usage"], best["usage"])  # all that was computed counts
+
+    def test_penalties_and_biases_change_the_answer(self):
+        def ids(**fields):
+            answer = self.daemon.complete("la la la la la", max_tokens=24, temperature=0,
+                                          ignore_eos=True, return_token_ids=True, **fields)
+            return answer["choices"][0]["token_ids"]
+
+        plain = ids()
+        self.assertLess(len(set(plain)), 24)
+        self.assertEqual(24, len(set(ids(frequency_penalty=2, presence_penalty=2,
+                                         repetition_penalty=10))))
+        favourite = ids(logit_bias={"265": 100})
+        self.assertEqual([265] * 24, favourite)
+        self.assertNotIn(plain[0], ids(logit_bias={str(plain[0]): -100}))
+        self.assertNotEqual(plain, ids(dry_multiplier=5))
+        # Steps after the bias: these three are left, and top_k is not among the steps.
+        several = self.daemon.complete("la", max_tokens=40, temperature=2, top_k=1,
+                                       samplers=["temperature"], ignore_eos=True, seed=3,
+                                       return_token_ids=True,
+                                       logit_bias={"265": 100, "266": 100, "267": 100})
+        several = set(several["choices"][0]["token_ids"])
+        self.assertLessEqual(several, {265, 266, 267})
+        self.assertGreater(len(several), 1)
 
     def test_same_text_alone_and_in_company(self):
         prompts = [f"Tell me about the number {i}." for i in range(12)] + ["word " * 700]

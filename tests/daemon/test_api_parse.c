@@ -3,94 +3,7 @@
  * Bodies into requests: what is taken, with which defaults, and what is
  * refused, with which status, field and reason. The engine is a double.
  */
-#include "daemon/api.h"
-#include "tests/daemon/engine_double.h"
-#include "tests/harness.h"
-
-FIXTURE(api)
-{
-	struct tarn_engine *engine;
-	struct api_context context;
-	struct request *request;
-	struct api_error error;
-	char *json;
-};
-
-FIXTURE_SETUP(api)
-{
-	struct tarn_engine_options options = { .model_path =
-						       "/m/byte-model.gguf" };
-	char err[8];
-
-	ASSERT_EQ(0, tarn_engine_create(&options, &self->engine, err,
-					sizeof(err)));
-	self->context.engine = self->engine;
-	self->context.info = tarn_engine_info(self->engine);
-}
-
-FIXTURE_TEARDOWN(api)
-{
-	request_put(self->request);
-	free(self->json);
-	tarn_engine_destroy(self->engine);
-}
-
-static bool prepare_bytes(struct fixture_api *self, enum request_kind kind,
-			  const char *body, size_t len)
-{
-	request_put(self->request);
-	free(self->json);
-	self->json = NULL;
-	memset(&self->error, 0, sizeof(self->error));
-	self->request = request_create(kind);
-	self->request->body = malloc(len + 1);
-	memcpy(self->request->body, body, len);
-	self->request->body[len] = '\0';
-	self->request->body_len = len;
-	return api_prepare(&self->context, self->request, &self->json,
-			   &self->error);
-}
-
-static void completion_ok(struct fixture_api *self, const char *body)
-{
-	ASSERT_TRUE(prepare_bytes(self, REQUEST_COMPLETION, body, strlen(body)))
-	{
-		TH_LOG("%s: %s", body, self->error.message);
-	}
-}
-
-static void chat_ok(struct fixture_api *self, const char *body)
-{
-	ASSERT_TRUE(prepare_bytes(self, REQUEST_CHAT, body, strlen(body)))
-	{
-		TH_LOG("%s: %s", body, self->error.message);
-	}
-}
-
-/* Refused with @status, naming @param, and with @part in the message. */
-static void expect_refused(struct fixture_api *self, enum request_kind kind,
-			   const char *body, int status, const char *param,
-			   const char *part)
-{
-	EXPECT_FALSE(prepare_bytes(self, kind, body, strlen(body)))
-	{
-		TH_LOG("%s", body);
-	}
-	EXPECT_EQ(status, self->error.status);
-	EXPECT_STREQ(param, self->error.param)
-	{
-		TH_LOG("%s", body);
-	}
-	EXPECT_TRUE(strstr(self->error.message, part) != NULL)
-	{
-		TH_LOG("%s: \"%s\" has no \"%s\"", body, self->error.message,
-		       part);
-	}
-}
-
-#define completion_err(...) \
-	expect_refused(self, REQUEST_COMPLETION, __VA_ARGS__)
-#define chat_err(...) expect_refused(self, REQUEST_CHAT, __VA_ARGS__)
+#include "tests/daemon/api_kit.h"
 
 TEST_F(api, completion_defaults)
 {
@@ -329,8 +242,6 @@ TEST_F(api, another_model_is_not_found)
 
 TEST_F(api, what_is_not_built_must_have_its_type_all_the_same)
 {
-	completion_err("{\"prompt\": \"a\", \"logit_bias\": 5}", 400,
-		       "logit_bias", "must be an object");
 	completion_err("{\"prompt\": \"a\", \"tools\": true}", 400, "tools",
 		       "must be an array");
 	completion_err("{\"prompt\": \"a\", \"functions\": \"f\"}", 400,
@@ -340,11 +251,7 @@ TEST_F(api, what_is_not_built_must_have_its_type_all_the_same)
 TEST_F(api, what_is_not_built_is_refused_unless_neutral)
 {
 	static const char *const cases[][2] = {
-		{ "\"presence_penalty\": 0.5", "presence_penalty" },
-		{ "\"frequency_penalty\": -1", "frequency_penalty" },
-		{ "\"repetition_penalty\": 1.1", "repetition_penalty" },
-		{ "\"logit_bias\": {\"5\": -100}", "logit_bias" },
-		{ "\"best_of\": 2", "best_of" },
+		{ "\"mirostat\": 1", "mirostat" },
 		{ "\"echo\": true", "echo" },
 		{ "\"suffix\": \"x\"", "suffix" },
 		{ "\"response_format\": {\"type\": \"json_object\"}",
@@ -361,10 +268,9 @@ TEST_F(api, what_is_not_built_is_refused_unless_neutral)
 	}
 	completion_ok(
 		self,
-		"{\"prompt\": \"a\", \"presence_penalty\": 0, \"frequency_penalty\": 0.0, "
-		"\"logit_bias\": {}, \"best_of\": 1, \"echo\": false, \"suffix\": \"\", "
+		"{\"prompt\": \"a\", \"mirostat\": 0, \"echo\": false, \"suffix\": \"\", "
 		"\"response_format\": {\"type\": \"text\"}, \"tools\": [], "
-		"\"tool_choice\": \"none\", \"repetition_penalty\": 1}");
+		"\"tool_choice\": \"none\"}");
 }
 
 TEST_F(api, unknown_fields_are_ignored_or_refused_when_strict)
