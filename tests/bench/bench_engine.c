@@ -151,7 +151,7 @@ static clockid_t peak_clock(void)
 	return use_cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
 }
 
-/* Bytes a second of reading a buffer of @bytes again and again: how much of it a cache holds counts. */
+/* Bytes a second of reading @bytes again and again: what of them a cache holds counts. */
 static double read_peak(size_t bytes)
 {
 	uint8_t *p = map_bytes(bytes);
@@ -169,7 +169,7 @@ static void print_decode(const char *what, double t, uint32_t nr, uint32_t len)
 		(double)engine->info.weight_bytes + nr * kv_read_bytes(len);
 	double read_same = read_peak((size_t)bytes & ~(size_t)4095);
 
-	printf("%-24s%8.1f tok/s   %7.3f ms   %6.1f GB/s = %3.0f %% of %.1f (%.0f MB, what a step reads), "
+	printf("%-24s%8.1f tok/s   %7.3f ms   %6.1f GB/s = %3.0f %% of %.1f of a step's %.0f MB, "
 	       "%3.0f %% of %.1f (beyond cache)\n",
 	       what, nr / t, t * 1e3, bytes / t * 1e-9,
 	       100 * bytes / t / read_same, read_same * 1e-9, bytes * 1e-6,
