@@ -205,7 +205,7 @@ void dry_lengths(const int32_t *tokens, uint32_t nr, const uint64_t *breakers,
 		limit++;
 	if (nr)
 		out[0] = nr;
-	/* Reversed text r: r[k] = tokens[nr - 1 - k]; [left, right) is the match that reaches farthest. */
+	/* The reversed text's Z function; [left, right) is the match that reaches farthest. */
 	for (uint32_t i = 1; i < nr; i++) {
 		uint32_t len = 0;
 

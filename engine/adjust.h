@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a sequence's own tokens do to its next one: repetition, presence, frequency and DRY
- * penalties, and the biases asked for, as a list of changes to single logits. The list is a function
- * of the sampling parameters and the tokens alone. Driver thread.
+ * penalties, and the biases asked for, as a list of changes to single logits. The list is a
+ * function of the sampling parameters and the tokens alone. Driver thread.
  */
 #ifndef TARN_ENGINE_ADJUST_H
 #define TARN_ENGINE_ADJUST_H

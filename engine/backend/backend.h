@@ -89,8 +89,8 @@ struct backend_batch {
 };
 
 /*
- * A change to one logit before anything else: x + bias, then divided by the repetition penalty where
- * positive and multiplied where not, then less the penalty. Every id at most once in a row.
+ * A change to one logit before anything else: x + bias, then divided by the repetition penalty
+ * where positive and multiplied where not, then less the penalty. Every id at most once in a row.
  */
 struct backend_adjust {
 	int32_t id;

@@ -88,8 +88,7 @@ static bool is_on(const struct backend_sample *s, enum backend_sampler step,
 	case BACKEND_MIN_P:
 		return s->min_p > 0;
 	case BACKEND_XTC:
-		/* Two tokens cannot both have more than half. */
-		return s->xtc_probability > 0 && s->xtc_threshold <= 0.5f;
+		return s->xtc_probability > 0;
 	default:
 		return false;
 	}

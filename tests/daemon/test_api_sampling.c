@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fields that say how tokens are chosen: their defaults, other servers' names for them, and what
- * is refused, naming the field.
+ * The fields that say how tokens are chosen: their defaults, other servers' names for them, and
+ * what is refused, naming the field.
  */
 #include "tests/daemon/api_kit.h"
 

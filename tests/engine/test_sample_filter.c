@@ -167,17 +167,15 @@ TEST_F(filter, top_k_and_min_p)
 		}
 		for (float min_p = 0.01f; min_p <= 1; min_p *= 3) {
 			start(self, kind);
-			/* The heaviest may be gone already: the share is of the heaviest that is left. */
-			self->c.nr--;
-			memmove(self->ids, self->ids + 1,
-				self->c.nr * sizeof(*self->ids));
-			float max = 0;
+			/* The heaviest is gone already: the share is that of the second. */
+			plain_softmax(self, &plain);
+			plain_sort(&plain, plain.p);
+			self->ids[plain.ids[0]] = self->ids[--self->c.nr];
+			float floor = min_p * self->weights[plain.ids[1]];
 
-			for (uint32_t i = 1; i < N; i++)
-				max = fmaxf(max, self->weights[i]);
 			for (uint32_t i = 0; i < N; i++)
-				is_kept[i] = i &&
-					     self->weights[i] >= min_p * max;
+				is_kept[i] = i != plain.ids[0] &&
+					     self->weights[i] >= floor;
 			filter_min_p(&self->c, min_p);
 			expect_kept(self, is_kept, "min_p", kind);
 		}
@@ -327,15 +325,22 @@ static int32_t draw(struct fixture_filter *self, struct backend_sample s,
 	return s.token;
 }
 
-/* Tokens drawn in many draws: a set. */
+static uint32_t counts[N];
+
+/* Tokens drawn in 4,000 draws: a set, and how often. */
 static uint32_t drawn(struct fixture_filter *self,
 		      const struct backend_sample *s, bool *is_drawn)
 {
 	uint32_t nr = 0;
 
 	memset(is_drawn, 0, N);
-	for (uint32_t i = 0; i < 4000; i++)
-		is_drawn[draw(self, *s, i)] = true;
+	memset(counts, 0, sizeof(counts));
+	for (uint32_t i = 0; i < 4000; i++) {
+		int32_t token = draw(self, *s, i);
+
+		is_drawn[token] = true;
+		counts[token]++;
+	}
 	for (uint32_t i = 0; i < N; i++)
 		nr += is_drawn[i];
 	return nr;
@@ -365,6 +370,8 @@ TEST_F(filter, steps_are_taken_in_the_order_asked_for)
 	s.top_p = 0.99f;
 	/* Cold choice of a few, drawn hot: each comes about equally often. */
 	EXPECT_EQ(5, drawn(self, &s, is_drawn));
+	for (uint32_t id = 5; id < 10; id++)
+		EXPECT_LT(500, counts[id]);
 	s.nr_order = 1; /* what is not named is not done: cold draws */
 	s.top_p = 0.5f;
 	EXPECT_EQ(1, drawn(self, &s, is_drawn));
@@ -381,8 +388,7 @@ TEST_F(filter, xtc_excludes_as_often_as_asked)
 		.xtc_probability = 0.25f,
 		.xtc_threshold = 0.1f,
 	};
-	uint32_t counts[N] = { 0 };
-
+	memset(counts, 0, sizeof(counts));
 	for (uint32_t i = 0; i < N; i++)
 		self->logits[i] = -50;
 	self->logits[3] = 5;
@@ -393,7 +399,7 @@ TEST_F(filter, xtc_excludes_as_often_as_asked)
 	EXPECT_LT(8000 * 0.6225 * 0.75 - 180, counts[3]);
 	EXPECT_GT(8000 * 0.6225 * 0.75 + 180, counts[3]);
 	EXPECT_EQ(8000, counts[3] + counts[4]);
-	s.xtc_threshold = 0.51f; /* off: no two tokens have more than half */
+	s.xtc_threshold = 0.51f; /* no two tokens have more than half */
 	memset(counts, 0, sizeof(counts));
 	for (uint32_t i = 0; i < 8000; i++)
 		counts[draw(self, s, i)]++;
@@ -407,7 +413,7 @@ TEST_F(filter, logits_are_changed_as_asked_and_come_back)
 		{ 8, 0, 1, 3.25f }, /* 8 - 3.25 */
 		{ 7, -0.5f, 1, 0 }, /* 6.5 */
 		{ 20, 60, 4, 4 }, /* (-50 + 60) / 4 - 4 */
-		{ 21, 0, 0.25f, 5 }, /* -50 * 0.25 - 5 */
+		{ 21, 48, 1.5f, -4 }, /* (-50 + 48) * 1.5 + 4 */
 	};
 	struct backend_sample s = { .top_p = 1,
 				    .adjust = changes,
@@ -426,10 +432,10 @@ TEST_F(filter, logits_are_changed_as_asked_and_come_back)
 	static const struct {
 		uint32_t id;
 		double value;
-	} want[] = { { 9, 4.5 }, { 8, 4.75 }, { 20, -1.5 }, { 21, -17.5 } };
+	} want[] = { { 9, 4.5 }, { 8, 4.75 }, { 20, -1.5 }, { 21, 1 } };
 
 	for (size_t i = 0; i < 4; i++) {
-		uint32_t counts[2] = { 0 };
+		uint32_t nr_others = 0;
 		double p = 1 / (1 + exp(want[i].value - 3));
 
 		fill_steps(self);
@@ -441,11 +447,11 @@ TEST_F(filter, logits_are_changed_as_asked_and_come_back)
 		s.nr_adjust = 5;
 		s.adjust = changes;
 		for (uint32_t k = 0; k < 6000; k++)
-			counts[draw(self, s, k) == 40]++;
-		EXPECT_LT(fabs(counts[1] - 6000 * p), 170)
+			nr_others += draw(self, s, k) == 40;
+		EXPECT_LT(fabs(nr_others - 6000 * p), 170)
 		{
 			TH_LOG("token %u: %u of 6000, want %g", want[i].id,
-			       counts[1], 6000 * p);
+			       nr_others, 6000 * p);
 		}
 	}
 }

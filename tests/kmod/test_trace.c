@@ -29,9 +29,9 @@ FIXTURE_SETUP(trace)
 	if (self->dev < 0)
 		return;
 	/*
-	 * Without recording of names, events patch only the module's own code. That of the scheduler
-	 * runs on the other processor meanwhile, and emulators before QEMU 8.1 may go on executing the
-	 * breakpoint that the kernel puts there for a moment.
+	 * Without recording of names, events patch only the module's own code. The
+	 * scheduler's runs on the other processor meanwhile, and emulators before QEMU 8.1
+	 * may go on executing the breakpoint that the kernel puts there for a moment.
 	 */
 	if (trace_write("trace", "") ||
 	    trace_write("options/record-cmd", "0") ||
