@@ -54,8 +54,9 @@ static int add_tokens(struct api_answer *answer, const struct reply *delta,
 	for (uint32_t i = 0; i < delta->nr_tokens; i++) {
 		const struct reply_token *token = &delta->tokens[i];
 
-		choice->sum_logprob += (double)token->logprob;
-		if (*token_ids &&
+		if (i >= delta->nr_echoed)
+			choice->sum_logprob += (double)token->logprob;
+		if (*token_ids && i >= delta->nr_echoed &&
 		    json_array_append_new(*token_ids,
 					  json_integer(token->id)) != 0)
 			return -ENOMEM;
@@ -64,8 +65,8 @@ static int add_tokens(struct api_answer *answer, const struct reply *delta,
 				     token, &choice->nr_chars) != 0)
 			return -ENOMEM;
 	}
-	answer->nr_completion += delta->nr_tokens;
-	choice->nr_tokens += delta->nr_tokens;
+	answer->nr_completion += delta->nr_tokens - delta->nr_echoed;
+	choice->nr_tokens += delta->nr_tokens - delta->nr_echoed;
 	if (delta->finish != FINISH_NONE)
 		choice->finish = delta->finish;
 	return 0;

@@ -77,24 +77,47 @@ static bool read_prompt(const struct api_context *context, const json_t *prompt,
 			"prompt must be a string or an array of token ids");
 }
 
+/* The prompt as it was sent; ids as the text that they stand for. */
+static bool read_echo(const struct api_context *context, const json_t *prompt,
+		      struct request *request, struct api_error *error)
+{
+	char *text = NULL;
+	size_t len;
+	int rc;
+
+	if (json_is_array(prompt) && json_is_string(json_array_get(prompt, 0)))
+		prompt = json_array_get(prompt, 0);
+	if (json_is_string(prompt)) {
+		rc = text_append(&request->echo_text, json_string_value(prompt),
+				 json_string_length(prompt));
+	} else {
+		size_t used;
+
+		rc = tarn_detokenize(context->engine, request->prompt,
+				     request->nr_prompt, true, &text, &len);
+		if (rc == 0)
+			rc = text_append_utf8(&request->echo_text, text, len,
+					      true, &used);
+		free(text);
+	}
+	return rc == 0 ||
+	       api_fail(error, 500, NULL, NULL, "echo: %s", strerror(-rc));
+}
+
 bool api_read_completion(const struct api_context *context, const json_t *body,
 			 struct request *request, struct api_error *error)
 {
 	struct request_params *params = &request->params;
-	bool echo = false;
 	const char *suffix = NULL;
 	int64_t nr_logprobs = -1;
 	size_t len = 0;
 
-	if (!api_read_params(context, body, own_names, params, error) ||
-	    !api_read_bool(body, "echo", &echo, error) ||
+	if (!api_read_bool(body, "echo", &params->echo, error) ||
+	    !api_read_params(context, body, own_names, params, error) ||
 	    !api_read_string(body, "suffix", &suffix, &len, error) ||
 	    !api_read_int(body, "logprobs", 0, TARN_MAX_LOGPROBS, &nr_logprobs,
 			  error))
 		return false;
-	if (echo)
-		return api_fail(error, 400, "echo", "unsupported",
-				"echo is not supported");
 	if (len)
 		return api_fail(error, 400, "suffix", "unsupported",
 				"suffix is not supported");
@@ -103,5 +126,7 @@ bool api_read_completion(const struct api_context *context, const json_t *body,
 		params->sampling.logprobs = true;
 		params->sampling.nr_logprobs = (uint32_t)nr_logprobs;
 	}
-	return read_prompt(context, api_get(body, "prompt"), request, error);
+	return read_prompt(context, api_get(body, "prompt"), request, error) &&
+	       (!params->echo ||
+		read_echo(context, api_get(body, "prompt"), request, error));
 }

@@ -130,15 +130,19 @@ static json_t *top_object(const struct api_context *context,
 static int add_completion(const struct api_context *context, json_t *into,
 			  const struct reply_token *token, uint32_t *nr_chars)
 {
+	const bool is_first = isnan(token->logprob);
 	size_t len;
 	const char *piece = piece_of(context, token->id, &len);
 
 	if (json_array_append_new(json_object_get(into, "tokens"),
 				  piece_text(piece, len, true)) != 0 ||
 	    json_array_append_new(json_object_get(into, "token_logprobs"),
-				  logprob_value(token->logprob)) != 0 ||
+				  is_first ?
+					  json_null() :
+					  logprob_value(token->logprob)) != 0 ||
 	    json_array_append_new(json_object_get(into, "top_logprobs"),
-				  top_object(context, token)) != 0 ||
+				  is_first ? json_null() :
+					     top_object(context, token)) != 0 ||
 	    json_array_append_new(json_object_get(into, "text_offset"),
 				  json_integer(*nr_chars)) != 0)
 		return -ENOMEM;

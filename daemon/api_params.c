@@ -214,8 +214,8 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	if (!api_read_string(body, "model", &model, &len, error) ||
 	    (model && !api_check_model(context, model, error)))
 		return false;
-	if (!api_read_int(body, "max_tokens", 1, INT32_MAX, &max_tokens,
-			  error) ||
+	if (!api_read_int(body, "max_tokens", params->echo ? 0 : 1, INT32_MAX,
+			  &max_tokens, error) ||
 	    !api_read_bool(body, "return_token_ids", &params->return_token_ids,
 			   error) ||
 	    !api_read_bool(body, "cache_prompt", &cache_prompt, error) ||
@@ -226,6 +226,10 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !refuse_unbuilt(body, error))
 		return false;
 	params->max_tokens = (uint32_t)max_tokens;
+	if (max_tokens == 0 && api_get(body, "max_tokens")) {
+		params->is_echo_alone = true;
+		params->max_tokens = 1;
+	}
 	params->no_prefix_cache = !cache_prompt;
 	return true;
 }

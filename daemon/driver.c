@@ -34,6 +34,16 @@ static void fork_jobs(struct run *run)
 	}
 }
 
+/* Tokens that a step may compute of the lane. */
+static uint32_t pending_of(const struct job *job, uint32_t lane)
+{
+	uint32_t nr = tarn_seq_pending(job->lanes[lane].seq);
+
+	return tarn_seq_scores(job->lanes[lane].seq) && nr > TARN_MAX_SCORED ?
+		       TARN_MAX_SCORED :
+		       nr;
+}
+
 /* Lists every open lane; answers how many. */
 static uint32_t list_lanes(struct run *run)
 {
@@ -45,8 +55,7 @@ static uint32_t list_lanes(struct run *run)
 				continue;
 			run->slots[nr] = (struct slot){ job, i };
 			run->seqs[nr] = (struct sched_seq){
-				.nr_pending =
-					tarn_seq_pending(job->lanes[i].seq),
+				.nr_pending = pending_of(job, i),
 				.nr_keep = job_wants_fork(job) ? 1 : 0,
 			};
 			nr++;

@@ -180,6 +180,7 @@ static int open_sequence(struct run *run, const struct request *request,
 		.nr_choices = params->nr_choices,
 		.sampling = params->sampling,
 		.no_prefix_cache = params->no_prefix_cache,
+		.score_prompt = params->echo && params->logprobs,
 	};
 	char reason[256] = "";
 	int rc = tarn_seq_create(run->engine, &seq, out_seq, reason,

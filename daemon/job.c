@@ -5,6 +5,7 @@
 #include "daemon/job.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +80,9 @@ static int grow(void **array, uint32_t *size, uint32_t need, size_t item_bytes)
 }
 
 /* Notes a token in the lane's delta, which is made when there is none. */
-static int note_token(struct job *job, uint32_t index,
-		      const struct tarn_result *result)
+static int note_token(struct job *job, uint32_t index, int32_t id,
+		      float logprob, const struct tarn_logprob *top,
+		      uint32_t nr_top)
 {
 	struct lane *lane = &job->lanes[index];
 	struct reply *delta = lane->delta;
@@ -98,18 +100,46 @@ static int note_token(struct job *job, uint32_t index,
 	if (grow((void **)&delta->tokens, &lane->nr_tokens_size,
 		 delta->nr_tokens + 1, sizeof(*delta->tokens)) != 0 ||
 	    grow((void **)&delta->tops, &lane->nr_tops_size,
-		 lane->nr_tops + result->nr_top, sizeof(*delta->tops)) != 0)
+		 lane->nr_tops + nr_top, sizeof(*delta->tops)) != 0)
 		return -ENOMEM;
 	delta->tokens[delta->nr_tokens++] = (struct reply_token){
-		.id = result->token,
-		.logprob = result->logprob,
-		.nr_top = result->nr_top,
+		.id = id,
+		.logprob = logprob,
+		.nr_top = nr_top,
 	};
-	if (result->nr_top)
-		memcpy(delta->tops + lane->nr_tops, result->top,
-		       result->nr_top * sizeof(*result->top));
-	lane->nr_tops += result->nr_top;
+	if (nr_top)
+		memcpy(delta->tops + lane->nr_tops, top, nr_top * sizeof(*top));
+	lane->nr_tops += nr_top;
 	return 0;
+}
+
+/* The prompt goes first into a lane's first delta: its tokens where they were scored, its text. */
+static int note_prompt(struct job *job, uint32_t index)
+{
+	const struct request *request = job->request;
+	const struct tarn_score *scores =
+		tarn_seq_scores(job->lanes[index].seq);
+	struct reply *delta;
+
+	for (uint32_t i = 0; scores && i < request->nr_prompt; i++) {
+		int rc = note_token(job, index, request->prompt[i],
+				    i ? scores[i].logprob : NAN, scores[i].top,
+				    scores[i].nr_top);
+
+		if (rc != 0)
+			return rc;
+	}
+	delta = job->lanes[index].delta;
+	if (!delta) {
+		delta = reply_create(REPLY_DELTA, job->request);
+		if (!delta)
+			return -ENOMEM;
+		delta->choice = index;
+		job->lanes[index].delta = delta;
+	}
+	delta->nr_echoed = delta->nr_tokens;
+	return text_append(&delta->text, request->echo_text.bytes,
+			   request->echo_text.len);
 }
 
 /* The delta goes out: its tokens get to know their alternatives, the array moves no more. */
@@ -132,6 +162,8 @@ static enum finish_reason finish_of(const struct job *job,
 				    const struct lane *lane,
 				    const struct tarn_result *result)
 {
+	if (job->request->params.is_echo_alone)
+		return FINISH_LENGTH;
 	if (result->is_end || lane->stream.is_stopped)
 		return FINISH_STOP;
 	return lane->nr_generated >= job->request->params.max_tokens ?
@@ -146,8 +178,13 @@ int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
 	struct request *request = job->request;
 	enum finish_reason finish;
 	size_t len = 0;
-	int rc = note_token(job, index, result);
+	int rc = 0;
 
+	if (request->params.echo && !lane->nr_generated)
+		rc = note_prompt(job, index);
+	if (rc == 0 && !request->params.is_echo_alone)
+		rc = note_token(job, index, result->token, result->logprob,
+				result->top, result->nr_top);
 	if (rc != 0)
 		return rc;
 	lane->nr_generated++;
@@ -160,7 +197,7 @@ int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
 	}
 	atomic_store_explicit(&request->nr_generated_seen, job->nr_generated,
 			      memory_order_relaxed);
-	if (!result->is_end) {
+	if (!result->is_end && !request->params.is_echo_alone) {
 		const char *piece =
 			tarn_token_piece(engine, result->token, false, &len);
 

@@ -37,6 +37,7 @@ void request_put(struct request *request)
 		free((char *)request->params.stops[i].bytes);
 	free(request->params.biases);
 	free(request->params.dry_breakers);
+	text_deinit(&request->echo_text);
 	free(request->body);
 	free(request->prompt);
 	free(request);

@@ -51,6 +51,8 @@ struct request_params {
 	bool return_token_ids;
 	bool logprobs;
 	bool no_prefix_cache;
+	bool echo; /* the prompt comes before the answer */
+	bool is_echo_alone; /* no answer: the one token that is drawn is dropped */
 	struct stop_string stops[REQUEST_MAX_STOPS]; /* malloc'ed bytes */
 	uint32_t nr_stops;
 };
@@ -85,6 +87,7 @@ struct request {
 	struct request_params params;
 	int32_t *prompt; /* malloc'ed */
 	uint32_t nr_prompt;
+	struct text echo_text; /* the prompt's, with params.echo */
 };
 
 /* One reference, the caller's. NULL without memory. */
@@ -109,7 +112,7 @@ enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 /* One sampled token, with what the client wants to know about it. */
 struct reply_token {
 	int32_t id;
-	float logprob;
+	float logprob; /* NaN: the first of a prompt has none */
 	uint32_t nr_top;
 	const struct tarn_logprob *top; /* in the reply's own array */
 };
@@ -137,6 +140,7 @@ struct reply {
 	enum finish_reason finish;
 	struct text text;
 	struct reply_token *tokens; /* malloc'ed */
+	uint32_t nr_echoed; /* so many of the first are the prompt's */
 	struct tarn_logprob *tops; /* malloc'ed; the tokens point into it */
 	uint32_t nr_tokens;
 };

@@ -199,6 +199,7 @@ struct tarn_principal {
 enum {
 	TARN_MAX_LOGPROBS = 20,
 	TARN_MAX_CHOICES = 128,
+	TARN_MAX_SCORED = 32, /* each needs a row of logits */
 };
 
 /* Steps that choose among tokens, in the order they are taken where no other is asked for. */
@@ -256,6 +257,11 @@ struct tarn_sampling {
 	bool ignore_eos; /* end tokens do not end; they are never chosen */
 };
 
+struct tarn_logprob {
+	int32_t id;
+	float logprob;
+};
+
 struct tarn_seq_params {
 	struct tarn_principal principal;
 	const int32_t *prompt; /* copied */
@@ -264,6 +270,12 @@ struct tarn_seq_params {
 	uint32_t nr_choices; /* 1, or how many tarn_seq_fork() will make, this one included */
 	struct tarn_sampling sampling;
 	bool no_prefix_cache; /* neither look up nor keep */
+	/*
+	 * tarn_seq_scores() will know the prompt's log probabilities, with nr_logprobs
+	 * alternatives.
+	 * All of it is computed, without the prefix cache, TARN_MAX_SCORED tokens a step at most.
+	 */
+	bool score_prompt;
 };
 
 /**
@@ -301,16 +313,23 @@ uint32_t tarn_seq_pending(const struct tarn_seq *seq);
 uint32_t
 tarn_seq_len(const struct tarn_seq *seq); /* prompt and sampled tokens */
 
+/* What the model held of a token of the prompt, given those before it. */
+struct tarn_score {
+	float logprob;
+	uint32_t nr_top;
+	struct tarn_logprob top[TARN_MAX_LOGPROBS]; /* descending */
+};
+/*
+ * [driver] With score_prompt: [length of the prompt], the first without meaning, the others valid
+ * once they were computed. NULL without. Until the sequence is destroyed.
+ */
+const struct tarn_score *tarn_seq_scores(const struct tarn_seq *seq);
+
 /* ---- a step --------------------------------------------------------------------- */
 
 struct tarn_work {
 	struct tarn_seq *seq;
 	uint32_t nr_tokens; /* how many of its pending tokens to compute; at least 1 */
-};
-
-struct tarn_logprob {
-	int32_t id;
-	float logprob;
 };
 
 struct tarn_result {

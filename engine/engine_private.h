@@ -59,6 +59,12 @@ struct tarn_engine {
 		generated_tokens;
 };
 
+/* Scores of a prompt; its choices share them. Driver thread. */
+struct prompt_scores {
+	uint32_t nr_refs;
+	struct tarn_score items[];
+};
+
 struct tarn_seq {
 	struct tarn_engine *engine;
 	struct kv_seq *kv;
@@ -72,6 +78,7 @@ struct tarn_seq {
 	struct tarn_sampling sampling;
 	struct adjust *adjust; /* NULL: logits are taken as they are */
 	double mirostat_mu;
+	struct prompt_scores *scores; /* NULL: not asked for */
 	bool no_prefix_cache;
 	bool prompt_sealed;
 	bool failed; /* a step went wrong for it: only destroy is left */

@@ -123,11 +123,24 @@ static int start_sampling(struct tarn_seq *seq)
 			     seq->nr_prompt, seq->capacity, &seq->adjust);
 }
 
+static int make_scores(struct tarn_seq *seq)
+{
+	seq->scores = calloc(1, sizeof(*seq->scores) +
+					seq->nr_prompt *
+						sizeof(seq->scores->items[0]));
+	if (!seq->scores)
+		return -ENOMEM;
+	seq->scores->nr_refs = 1;
+	return 0;
+}
+
 static void seq_free(struct tarn_seq *seq)
 {
 	release_held(seq);
 	kv_seq_close(seq->kv);
 	adjust_destroy(seq->adjust);
+	if (seq->scores && --seq->scores->nr_refs == 0)
+		free(seq->scores);
 	free(seq->tokens);
 	free(seq);
 }
@@ -150,7 +163,8 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 	seq->nr_prompt = p->nr_prompt;
 	seq->sampling = p->sampling;
 	seq->uid = p->principal.uid;
-	seq->no_prefix_cache = p->no_prefix_cache || e->no_prefix_cache;
+	seq->no_prefix_cache = p->no_prefix_cache || e->no_prefix_cache ||
+			       p->score_prompt;
 	rc = engine_salt(e, seq->uid, &salt);
 	if (!rc)
 		rc = check_choices(e, p);
@@ -163,6 +177,8 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 		rc = hold_choices(seq, p);
 	if (!rc)
 		rc = start_sampling(seq);
+	if (!rc && p->score_prompt)
+		rc = make_scores(seq);
 	/* Alone: nobody will give back what its own choices lack. */
 	if (rc == -EAGAIN && seq->kv && !atomic_load(&e->nr_seqs))
 		rc = -ENOSPC;
@@ -204,6 +220,9 @@ int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
 	child->uid = seq->uid;
 	child->no_prefix_cache = seq->no_prefix_cache;
 	child->choice = choice;
+	child->scores = seq->scores;
+	if (child->scores)
+		child->scores->nr_refs++;
 	if (seq->nr_held)
 		kv_seq_close(seq->held[--seq->nr_held]);
 	rc = start_sampling(child);
@@ -224,6 +243,11 @@ void tarn_seq_destroy(struct tarn_seq *seq)
 		return;
 	atomic_fetch_sub(&seq->engine->nr_seqs, 1);
 	seq_free(seq);
+}
+
+const struct tarn_score *tarn_seq_scores(const struct tarn_seq *seq)
+{
+	return seq->scores ? seq->scores->items : NULL;
 }
 
 uint32_t tarn_seq_cached(const struct tarn_seq *seq)

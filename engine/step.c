@@ -67,6 +67,8 @@ static bool is_valid_batch(struct tarn_engine *e, const struct tarn_work *work,
 		if (!work[i].seq || work[i].seq->engine != e ||
 		    !work[i].nr_tokens || work[i].seq->failed ||
 		    work[i].nr_tokens > tarn_seq_pending(work[i].seq) ||
+		    (work[i].seq->scores &&
+		     work[i].nr_tokens > TARN_MAX_SCORED) ||
 		    work[i].seq->step_id == e->step.id)
 			return false;
 		work[i].seq->step_id =
@@ -114,6 +116,23 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 					     &sample->nr_adjust);
 }
 
+/* The row's logits say what the model holds of the prompt's next token, number @at. */
+static void want_score(struct tarn_engine *e, const struct tarn_seq *seq,
+		       uint32_t entry, uint32_t row, uint32_t at)
+{
+	struct step_arrays *a = &e->step;
+
+	a->out_rows[a->nr_out] = row;
+	a->entry_of_out[a->nr_out] = entry;
+	a->samples[a->nr_out++] = (struct backend_sample){
+		.is_given = true,
+		.token = seq->tokens[at],
+		.position = at,
+		.want_logprob = true,
+		.nr_top = seq->sampling.nr_logprobs,
+	};
+}
+
 /* Rows of one entry; memory for them first, so that a failure leaves the batch as it was. */
 static int gather(struct tarn_engine *e, const struct tarn_work *w,
 		  uint32_t entry)
@@ -135,6 +154,8 @@ static int gather(struct tarn_engine *e, const struct tarn_work *w,
 		a->positions[row] = pos + i;
 		for (uint32_t s = 0; s < e->model.nr_streams; s++)
 			a->tiles[s][row] = kv_seq_tile(seq->kv, s, pos + i);
+		if (seq->scores && pos + i + 1 < seq->nr_prompt)
+			want_score(e, seq, entry, row, pos + i + 1);
 	}
 	if (is_last)
 		want_sample(e, seq, entry, a->nr_rows - 1);
@@ -184,6 +205,24 @@ static void undo(struct tarn_engine *e, const struct tarn_work *work,
 	}
 }
 
+/* Return: how many alternatives were copied. */
+static uint32_t copy_top(const struct backend_sample *s,
+			 struct tarn_logprob *top)
+{
+	for (uint32_t i = 0; i < s->nr_top; i++)
+		top[i] = (struct tarn_logprob){ s->top_ids[i],
+						s->top_logprobs[i] };
+	return s->nr_top;
+}
+
+static void take_score(struct tarn_seq *seq, const struct backend_sample *s)
+{
+	struct tarn_score *score = &seq->scores->items[s->position];
+
+	score->logprob = s->logprob;
+	score->nr_top = copy_top(s, score->top);
+}
+
 static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 			const struct backend_sample *s, struct tarn_result *out)
 {
@@ -192,10 +231,7 @@ static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 	out->is_end = !seq->sampling.ignore_eos &&
 		      tokenizer_is_end(e->tokenizer, s->token);
 	out->logprob = s->logprob;
-	out->nr_top = s->nr_top;
-	for (uint32_t i = 0; i < s->nr_top; i++)
-		out->top[i] = (struct tarn_logprob){ s->top_ids[i],
-						     s->top_logprobs[i] };
+	out->nr_top = copy_top(s, out->top);
 	if (seq->nr_tokens < seq->capacity) {
 		seq->tokens[seq->nr_tokens++] = s->token;
 		if (seq->adjust)
@@ -243,9 +279,15 @@ int tarn_step(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr,
 	}
 	atomic_fetch_add(&e->nr_steps, 1);
 	atomic_fetch_add(&e->prompt_tokens, prompt_tokens);
-	for (uint32_t i = 0; i < a->nr_out; i++)
-		take_sample(e, work[a->entry_of_out[i]].seq, &a->samples[i],
-			    &out[a->entry_of_out[i]]);
+	for (uint32_t i = 0; i < a->nr_out; i++) {
+		uint32_t entry = a->entry_of_out[i];
+
+		if (a->samples[i].is_given)
+			take_score(work[entry].seq, &a->samples[i]);
+		else
+			take_sample(e, work[entry].seq, &a->samples[i],
+				    &out[entry]);
+	}
 	for (uint32_t i = 0; i < nr; i++) {
 		if (out[i].status)
 			continue;
@@ -258,7 +300,8 @@ int tarn_step(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr,
 const float *tarn_step_logits(const struct tarn_engine *e, uint32_t i)
 {
 	for (uint32_t row = 0; row < e->step.nr_out; row++)
-		if (e->step.entry_of_out[row] == i)
+		if (e->step.entry_of_out[row] == i &&
+		    !e->step.samples[row].is_given)
 			return e->backend->ops->logits_row(e->backend, row);
 	return NULL;
 }

@@ -133,13 +133,14 @@ struct backend_sample {
 	uint32_t choice;
 	uint32_t position; /* of the token that is drawn */
 	bool want_logprob;
+	bool is_given; /* nothing is drawn: @token says whose log probability is wanted */
 	uint32_t nr_top;
 	const int32_t *banned; /* ids never drawn */
 	uint32_t nr_banned; /* at most BACKEND_MAX_BANNED */
 	/* in and out */
 	double mirostat_mu; /* bits of surprise allowed; 2 tau at first */
 	/* out */
-	int32_t token;
+	int32_t token; /* with is_given: in */
 	float logprob;
 	int32_t top_ids[BACKEND_MAX_TOP];
 	float top_logprobs[BACKEND_MAX_TOP];

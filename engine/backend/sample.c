@@ -292,11 +292,23 @@ static void restore_row(float *logits, const struct backend_sample *s,
 		logits[s->adjust[i].id] = *--saved;
 }
 
+static void draw_token(const struct cpu_kernels *kernels, float *logits,
+		       uint32_t n_vocab, struct backend_sample *s,
+		       void *scratch)
+{
+	float *saved = (float *)scratch + 3 * (size_t)n_vocab;
+
+	change_row(logits, s, saved);
+	s->token = s->temperature > 0 ?
+			   draw(kernels, logits, n_vocab, s, scratch) :
+			   (int32_t)kernels->argmax(logits, n_vocab);
+	restore_row(logits, s, saved);
+}
+
 void sample_row(const struct cpu_kernels *kernels, float *logits,
 		uint32_t n_vocab, struct backend_sample *s, void *scratch)
 {
 	double log_sum = 0;
-	float *saved = (float *)scratch + 3 * (size_t)n_vocab;
 
 	if (s->want_logprob || s->nr_top) {
 		float max = logits[kernels->argmax(logits, n_vocab)];
@@ -305,11 +317,8 @@ void sample_row(const struct cpu_kernels *kernels, float *logits,
 						logits, max, 1, n_vocab, NULL));
 		report_top(logits, n_vocab, log_sum, s);
 	}
-	change_row(logits, s, saved);
-	s->token = s->temperature > 0 ?
-			   draw(kernels, logits, n_vocab, s, scratch) :
-			   (int32_t)kernels->argmax(logits, n_vocab);
-	restore_row(logits, s, saved);
+	if (!s->is_given)
+		draw_token(kernels, logits, n_vocab, s, scratch);
 	if (s->want_logprob)
 		s->logprob = (float)((double)logits[s->token] - log_sum);
 }

@@ -48,6 +48,7 @@ struct tarn_seq {
 	struct tarn_seq_params params;
 	uint32_t nr_done, len, choice, kept;
 	bool is_poisoned;
+	struct tarn_score scores[512]; /* with score_prompt: -1/4, -2/4 ... */
 };
 
 int tarn_engine_create(const struct tarn_engine_options *options,
@@ -240,6 +241,8 @@ static struct tarn_seq *double_seq(const struct tarn_seq_params *params,
 	seq->len = params->nr_prompt;
 	seq->choice = choice;
 	seq->kept = kept;
+	for (uint32_t i = 0; i < seq->len && i < 512; i++)
+		seq->scores[i].logprob = -0.25f * (float)i;
 	nr = atomic_fetch_add(&double_nr_seqs, 1) + 1;
 	if (nr > atomic_load(&double_max_seqs))
 		atomic_store(&double_max_seqs, nr);
@@ -290,6 +293,11 @@ void tarn_seq_destroy(struct tarn_seq *seq)
 	free(seq);
 }
 
+const struct tarn_score *tarn_seq_scores(const struct tarn_seq *seq)
+{
+	return seq->params.score_prompt ? seq->scores : NULL;
+}
+
 uint32_t tarn_seq_cached(const struct tarn_seq *seq)
 {
 	(void)seq;
@@ -335,6 +343,9 @@ int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
 	usleep(double_step_us);
 	for (uint32_t i = 0; i < nr; i++) {
 		total += work[i].nr_tokens;
+		if (work[i].seq->params.score_prompt &&
+		    work[i].nr_tokens > TARN_MAX_SCORED)
+			return -EINVAL;
 		if (work[i].nr_tokens == 0 ||
 		    work[i].nr_tokens > tarn_seq_pending(work[i].seq))
 			return -EINVAL;

@@ -242,6 +242,47 @@ class Completions(DaemonTest):
             self.assertIsNone(best["choices"][0]["logprobs"])
             self.assertEqual(every["usage"], best["usage"])  # all that was computed counts
 
+    def test_an_echo_scores_the_prompt(self):
+        def ask(prompt, **fields):
+            return self.daemon.complete(prompt, temperature=0, logprobs=3, ignore_eos=True,
+                                        return_token_ids=True, **fields)["choices"][0]
+
+        prompt = "The capital of France is Paris, and the naïve 日本 café"
+        answer = ask(prompt, max_tokens=40)
+        ids = answer["prompt_token_ids"] + answer["token_ids"]
+        for fields in ({}, {"max_tokens": 0}, {"max_tokens": 1, "n": 2}):
+            echo = ask(ids, echo=True, **{"max_tokens": 5, **fields})
+            logprobs = echo["logprobs"]
+            self.assertTrue(echo["text"].startswith(prompt + answer["text"]))
+            self.assertEqual([None, None], [logprobs["token_logprobs"][0],
+                                            logprobs["top_logprobs"][0]])
+            # What was said of a token when it was drawn is said of it as part of a prompt.
+            for name in ("tokens", "token_logprobs", "top_logprobs"):
+                self.assertEqual(answer["logprobs"][name],
+                                 logprobs[name][len(ids) - 40:len(ids)])
+            nr = fields.get("max_tokens", 5)
+            self.assertEqual(len(ids) + nr, len(logprobs["tokens"]))
+            self.assertEqual(nr, len(echo["token_ids"]))
+        again = ask(prompt, echo=True, max_tokens=40)
+        self.assertEqual(prompt + answer["text"], again["text"])
+
+    def test_an_echo_without_logprobs_and_in_a_stream(self):
+        body = {"prompt": "Once upon", "echo": True, "max_tokens": 6, "temperature": 0,
+                "ignore_eos": True}
+        whole = self.daemon.post("/v1/completions", body).json
+        self.assertTrue(whole["choices"][0]["text"].startswith("Once upon"))
+        self.assertEqual(6, whole["usage"]["completion_tokens"])
+        for extra in ({}, {"logprobs": 1}):
+            events = self.daemon.stream("/v1/completions", {**body, **extra})
+            self.assertEqual(whole["choices"][0]["text"],
+                             "".join(e["choices"][0]["text"] for e in events))
+        alone = self.daemon.post("/v1/completions", {**body, "max_tokens": 0}).json
+        self.assertEqual("Once upon", alone["choices"][0]["text"])
+        self.assertEqual("length", alone["choices"][0]["finish_reason"])
+        self.assertEqual(0, alone["usage"]["completion_tokens"])
+        refused = self.daemon.post("/v1/completions", {**body, "echo": False, "max_tokens": 0})
+        self.assertEqual(400, refused.status)
+
     def test_penalties_and_biases_change_the_answer(self):
         def ids(**fields):
             answer = self.daemon.complete("la la la la la", max_tokens=24, temperature=0,

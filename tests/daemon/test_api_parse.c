@@ -252,7 +252,6 @@ TEST_F(api, what_is_not_built_is_refused_unless_neutral)
 {
 	static const char *const cases[][2] = {
 		{ "\"mirostat\": 1", "mirostat" },
-		{ "\"echo\": true", "echo" },
 		{ "\"suffix\": \"x\"", "suffix" },
 		{ "\"response_format\": {\"type\": \"json_object\"}",
 		  "response_format" },

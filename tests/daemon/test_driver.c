@@ -3,6 +3,8 @@
  * The driver thread with a double of the engine: admission, batching, choices,
  * cancelling, failures, draining. Replies are read from its queue.
  */
+#include <math.h>
+
 #include "daemon/driver.h"
 
 #include <poll.h>
@@ -100,7 +102,8 @@ static void submit(struct fixture_driver *self, struct request *request)
 struct outcome {
 	struct text text[TARN_MAX_CHOICES];
 	enum finish_reason finish[TARN_MAX_CHOICES];
-	uint32_t nr_tokens;
+	uint32_t nr_tokens, nr_echoed;
+	float first_logprobs[3]; /* of the last choice that came */
 	int status; /* of the error, or 200 */
 	bool is_over;
 };
@@ -112,6 +115,9 @@ static void take(struct outcome *outcome, struct reply *reply)
 		text_append(&outcome->text[reply->choice], reply->text.bytes,
 			    reply->text.len);
 		outcome->nr_tokens += reply->nr_tokens;
+		outcome->nr_echoed += reply->nr_echoed;
+		for (uint32_t i = 0; i < 3 && i < reply->nr_echoed; i++)
+			outcome->first_logprobs[i] = reply->tokens[i].logprob;
 		if (reply->finish != FINISH_NONE)
 			outcome->finish[reply->choice] = reply->finish;
 		break;
@@ -230,6 +236,58 @@ TEST_F(driver, choices_fork_after_a_prompt_in_chunks)
 		expect_text(&outcome.text[i], "The quick brown fox." + i);
 	EXPECT_LE(atomic_load(&double_max_batch), double_batch_tokens);
 	EXPECT_EQ(5, atomic_load(&double_max_seqs));
+	forget(request, &outcome);
+}
+
+static struct request *make_echo(struct fixture_driver *self, uint32_t nr)
+{
+	char prompt[301];
+	struct request *request;
+
+	memset(prompt, 'x', nr);
+	prompt[nr] = '\0';
+	request = make(self, prompt, 4);
+	request->params.echo = true;
+	text_append(&request->echo_text, prompt, nr);
+	return request;
+}
+
+TEST_F(driver, an_echo_brings_the_prompt_before_each_choice)
+{
+	struct request *request = make_echo(self, 200);
+	static struct outcome outcome;
+
+	request->params.logprobs = true;
+	request->params.nr_choices = 3;
+	submit(self, request);
+	collect(self, &request, 1, &outcome);
+	EXPECT_EQ(200, outcome.status);
+	for (uint32_t i = 0; i < 3; i++) {
+		ASSERT_EQ(204, outcome.text[i].len);
+		EXPECT_MEMEQ("xx", outcome.text[i].bytes + 198, 2);
+		EXPECT_MEMEQ("The quick" + i, outcome.text[i].bytes + 200, 4);
+	}
+	EXPECT_EQ(3 * 200, outcome.nr_echoed);
+	EXPECT_EQ(3 * 204, outcome.nr_tokens);
+	EXPECT_TRUE(isnan(outcome.first_logprobs[0]));
+	EXPECT_EQ(-0.25f, outcome.first_logprobs[1]);
+	EXPECT_EQ(-0.5f, outcome.first_logprobs[2]);
+	forget(request, &outcome);
+}
+
+TEST_F(driver, an_echo_alone_has_no_answer)
+{
+	struct request *request = make_echo(self, 20);
+	static struct outcome outcome;
+
+	request->params.is_echo_alone = true;
+	request->params.max_tokens = 1;
+	submit(self, request);
+	collect(self, &request, 1, &outcome);
+	EXPECT_EQ(200, outcome.status);
+	expect_text(&outcome.text[0], "xxxxxxxxxxxxxxxxxxxx");
+	EXPECT_EQ(FINISH_LENGTH, outcome.finish[0]);
+	EXPECT_EQ(0, outcome.nr_tokens); /* not scored: not asked for */
 	forget(request, &outcome);
 }
 
