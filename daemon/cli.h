@@ -35,6 +35,7 @@ int cli_chat(const struct cli_options *options);
 int cli_ps(const struct cli_options *options);
 int cli_pool(const struct cli_options *options);
 int cli_tokenize(const struct cli_options *options);
+int cli_inspect(const struct cli_options *options);
 
 /* One line on standard error, after "tarn: "; what cannot be printed becomes '?'. */
 void cli_complain(const char *format, ...)

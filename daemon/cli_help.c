@@ -16,6 +16,7 @@ static const char general[] =
 	"  ps               what the daemons are doing\n"
 	"  pool [NAME]      the kernel's pools of KV memory\n"
 	"  tokenize         text to token ids\n"
+	"  inspect FILE     what is in a model file, and what it takes to serve it\n"
 	"  version          print the version\n"
 	"  help [COMMAND]   this, or all about a command\n"
 	"\n"
@@ -156,6 +157,25 @@ static const char tokenize_help[] =
 	"  printf 'Hello, world' | tarn tokenize --model smollm2.gguf\n"
 	"  tarn tokenize --special < prompt.txt | jq length\n";
 
+static const char inspect_help[] =
+	"tarn inspect shows what is in a model file, and what it takes to serve it.\n"
+	"\n"
+	"Usage: tarn inspect [--metadata] [--tensors] [--json] [FILE]\n"
+	"\n"
+	"FILE is a GGUF file, of a model in several parts the first (default: $TARN_MODEL, else\n"
+	"the one that fetch-model fetches). No daemon is asked, and no weights are read: it takes\n"
+	"milliseconds. A file that is not there in full yet is shown as far as it goes. Exit code\n"
+	"0: tarnd can serve it; 1: it cannot, and the last line says why.\n"
+	"\n"
+	"  --metadata           all keys too; of arrays their length\n"
+	"  --tensors            all tensors too\n"
+	"  --json               everything, for programs\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"Try it\n"
+	"  tarn inspect smollm2.gguf\n"
+	"  tarn inspect --json smollm2.gguf | jq .memory\n";
+
 static const char version_help[] =
 	"tarn version prints the version and nothing else.\n"
 	"\n"
@@ -171,6 +191,7 @@ const char *cli_help(const char *command)
 		{ "ps", ps_help },
 		{ "pool", pool_help },
 		{ "tokenize", tokenize_help },
+		{ "inspect", inspect_help },
 		{ "version", version_help },
 		{ "help", general },
 	};

@@ -24,6 +24,7 @@ static const struct cli_command commands[] = {
 	{ "ps", CLI_PS, cli_ps },
 	{ "pool", CLI_POOL, cli_pool },
 	{ "tokenize", CLI_TOKENIZE, cli_tokenize },
+	{ "inspect", CLI_INSPECT, cli_inspect },
 };
 
 enum { NR_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
@@ -137,9 +138,9 @@ int cli_read_input(char **out_text, size_t *out_len)
 
 static int unknown_command(const char *name)
 {
-	static const char *const names[] = { "run",	"chat",	    "ps",
-					     "pool",	"tokenize", "help",
-					     "version", NULL };
+	static const char *const names[] = { "run",  "chat",	 "ps",
+					     "pool", "tokenize", "inspect",
+					     "help", "version",	 NULL };
 	const char *nearest = cli_nearest(name, names);
 
 	if (nearest)

@@ -30,12 +30,14 @@ enum option_id {
 	OPT_JSON,
 	OPT_SPECIAL,
 	OPT_BOS,
+	OPT_METADATA,
+	OPT_TENSORS,
 	OPT_HELP,
 };
 
 enum {
 	CLI_ASK = CLI_RUN | CLI_CHAT,
-	CLI_ALL = CLI_ASK | CLI_PS | CLI_TOKENIZE | CLI_POOL
+	CLI_ALL = CLI_ASK | CLI_PS | CLI_TOKENIZE | CLI_POOL | CLI_INSPECT
 };
 
 static const struct cli_option {
@@ -58,7 +60,9 @@ static const struct cli_option {
 	{ "no-stream", no_argument, OPT_NO_STREAM, CLI_ASK },
 	{ "raw", no_argument, OPT_RAW, CLI_ASK },
 	{ "verbose", no_argument, OPT_VERBOSE, CLI_ASK },
-	{ "json", no_argument, OPT_JSON, CLI_PS | CLI_POOL },
+	{ "json", no_argument, OPT_JSON, CLI_PS | CLI_POOL | CLI_INSPECT },
+	{ "metadata", no_argument, OPT_METADATA, CLI_INSPECT },
+	{ "tensors", no_argument, OPT_TENSORS, CLI_INSPECT },
 	{ "special", no_argument, OPT_SPECIAL, CLI_TOKENIZE },
 	{ "bos", no_argument, OPT_BOS, CLI_TOKENIZE },
 	{ "help", no_argument, OPT_HELP, CLI_ALL },
@@ -266,6 +270,8 @@ static void set_flag(enum option_id id, struct cli_options *options)
 		[OPT_JSON - OPT_SOCKET] = &options->is_json,
 		[OPT_SPECIAL - OPT_SOCKET] = &options->parse_special,
 		[OPT_BOS - OPT_SOCKET] = &options->add_bos,
+		[OPT_METADATA - OPT_SOCKET] = &options->shows_metadata,
+		[OPT_TENSORS - OPT_SOCKET] = &options->shows_tensors,
 	};
 
 	*flags[id - OPT_SOCKET] = true;

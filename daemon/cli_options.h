@@ -15,6 +15,7 @@ enum cli_command_bit {
 	CLI_PS = 1u << 2,
 	CLI_TOKENIZE = 1u << 3,
 	CLI_POOL = 1u << 4,
+	CLI_INSPECT = 1u << 5,
 };
 
 struct cli_options {
@@ -35,6 +36,7 @@ struct cli_options {
 	bool is_verbose;
 	bool is_json;
 	bool parse_special, add_bos;
+	bool shows_metadata, shows_tensors;
 	char **words; /* what is no option */
 	int nr_words;
 };

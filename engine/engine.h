@@ -115,6 +115,18 @@ struct tarn_engine_info {
 const struct tarn_engine_info *
 tarn_engine_info(const struct tarn_engine *engine);
 
+/**
+ * tarn_inspect_file - [any] what is in a model file, and what an engine would do with it
+ * @out_json: [out] malloc'ed: file, bytes, name, parameters, quantisation, shape, memory (packed
+ * weights, 16-bit KV), types, tokenizer, chat_template, can_be_served and the reason why not,
+ * metadata (arrays by their length), tensors. What a file does not tell is left out.
+ *
+ * A file that breaks off, or that no engine could load, is told about as far as it goes.
+ * Return: 0; as open(2); -EINVAL, -ENOTSUP for what is no GGUF file; -ENOMEM.
+ */
+int tarn_inspect_file(const char *path, char **out_json, char *err,
+		      size_t errlen);
+
 struct tarn_engine_stat {
 	uint64_t kv_used_bytes; /* held by live sequences */
 	uint64_t kv_reserved_bytes; /* promised to them beyond that */

@@ -137,6 +137,9 @@ struct gguf_array {
 
 int gguf_get_array(const struct gguf *gguf, const char *key,
 		   struct gguf_array *out, char *err, size_t errlen);
+/* A scalar as an array of one: for whoever does not know its type. */
+int gguf_get_scalar(const struct gguf *gguf, const char *key,
+		    struct gguf_array *out);
 /* All strings of a string array, in order: fills out[0..arr->nr). -EINVAL if not strings. */
 int gguf_array_strings(const struct gguf_array *arr, struct gguf_str *out);
 /*
@@ -156,6 +159,9 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
 /* NULL when there is none of that name. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf,
 				      const char *name);
+
+/* "u32", "string"; "unknown" for a type that does not exist. */
+const char *gguf_value_type_name(uint32_t value_type);
 
 enum {
 	/* A shown string: 64 bytes of it, "..." and NUL. */

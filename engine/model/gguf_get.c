@@ -199,6 +199,21 @@ int gguf_get_array(const struct gguf *gguf, const char *key,
 	return 0;
 }
 
+int gguf_get_scalar(const struct gguf *gguf, const char *key,
+		    struct gguf_array *out)
+{
+	const struct gguf_kv *kv = gguf_find_kv(gguf, key);
+
+	if (!kv)
+		return -ENOENT;
+	if (kv->type == GGUF_STRING || kv->type == GGUF_ARRAY)
+		return -EINVAL;
+	*out = (struct gguf_array){ .type = kv->type,
+				    .nr = 1,
+				    .data = kv->value };
+	return 0;
+}
+
 int gguf_array_strings(const struct gguf_array *arr, struct gguf_str *out)
 {
 	const char *p = arr->data;

@@ -96,8 +96,6 @@ int gguf_fail(char *err, size_t errlen, int code, const char *fmt, ...)
 
 /* gguf_types.c: bytes of a scalar; 0 for strings, arrays and unknown types. */
 size_t gguf_scalar_bytes(uint32_t value_type);
-/* gguf_types.c: "u32", "string"; "unknown" for a type that does not exist. */
-const char *gguf_value_type_name(uint32_t value_type);
 
 /*
  * gguf_index.c: fills @index over @nr items of @stride bytes. Return: 0;
