@@ -63,8 +63,8 @@ static void print_model(FILE *out, const json_t *root)
 	if (!shape)
 		return;
 	fprintf(out,
-		"Shape       %s, %.1f M parameters: %.0f layers, width %.0f, %.0f heads over %.0f KV "
-		"heads of %.0f\n",
+		"Shape       %s, %.1f M parameters: %.0f layers, width %.0f, %.0f heads over "
+		"%.0f KV heads of %.0f\n",
 		text(shape, "architecture"), number(root, "parameters") * 1e-6,
 		number(shape, "layers"), number(shape, "width"),
 		number(shape, "heads"), number(shape, "kv_heads"),
