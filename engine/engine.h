@@ -191,6 +191,47 @@ int tarn_chat_prompt(const struct tarn_engine *engine, const char *request_json,
 		     size_t len, char **out_text, int32_t **out_ids,
 		     size_t *out_nr, char *err, size_t errlen);
 
+/* ---- chat templates ------------------------------------------------------------ */
+
+/*
+ * A model's chat template with the texts of its BOS and EOS, or a template by itself. Immutable:
+ * any thread may render. Those that a file names "tool_use" serve requests with tools.
+ */
+struct tarn_template;
+
+/* [any] The engine's own, which lives as long as the engine; NULL: the model has none. */
+const struct tarn_template *
+tarn_engine_template(const struct tarn_engine *engine);
+/**
+ * tarn_template_open - read the template of a model file, metadata only (no tensors needed)
+ * @out_template: [out] the caller's, for tarn_template_close().
+ *
+ * Return: as tarn_engine_create() for the file; -ENOENT also where it has no template.
+ */
+int tarn_template_open(const char *model_path,
+		       struct tarn_template **out_template, char *err,
+		       size_t errlen);
+/*
+ * From the text of a template. bos_token and eos_token are then the request's own.
+ * Return: 0; -EINVAL, with construct and line; -E2BIG; -ENOMEM.
+ */
+int tarn_template_parse(const char *source, size_t len,
+			struct tarn_template **out_template, char *err,
+			size_t errlen);
+/* NULL is fine. Not for the engine's own. */
+void tarn_template_close(struct tarn_template *template);
+/**
+ * tarn_template_render - the prompt's text
+ * @request_json: an object, each member a variable of the template: see tarn_chat_prompt().
+ * @out_text: [out] malloc'ed, a NUL behind its @out_len bytes; unchanged on error.
+ *
+ * Return: 0; -EINVAL (no object, or the template refused the request, or a construct failed: err
+ * says which and where); -ENOMEM.
+ */
+int tarn_template_render(const struct tarn_template *template,
+			 const char *request_json, size_t len, char **out_text,
+			 size_t *out_len, char *err, size_t errlen);
+
 /*
  * [any] Tokenise with a model file alone, metadata only (no tensors needed): for `tarn tokenize`.
  * Return: as tarn_engine_create() for the file, as tarn_tokenize() for the text.

@@ -14,7 +14,6 @@
 #include "engine/kv/plan.h"
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
-#include "engine/template/template.h"
 #include "engine/token/tokenizer.h"
 
 enum {
@@ -41,8 +40,7 @@ struct tarn_engine {
 	struct backend *backend;
 	struct model model;
 	struct tokenizer *tokenizer;
-	struct template *template; /* NULL: the model has none */
-	char *bos_text, *eos_text; /* for the template */
+	struct tarn_template *template; /* NULL: the model has none */
 	int32_t end_tokens[BACKEND_MAX_BANNED];
 	uint32_t nr_end_tokens;
 	bool no_prefix_cache;

@@ -4,14 +4,13 @@
  * Everything here is immutable after loading; any thread may call.
  */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/chat_template.h"
 #include "engine/engine_private.h"
 #include "engine/model/gguf.h"
-#include "engine/token/utf8.h"
 
 static unsigned int tokenizer_flags(unsigned int flags)
 {
@@ -20,49 +19,26 @@ static unsigned int tokenizer_flags(unsigned int flags)
 	       (flags & TARN_TOKENIZE_ADD_SPECIAL ? TOKENIZE_ADD_SPECIAL : 0);
 }
 
-/* For templates, whose texts are characters: a token of other bytes is none to them. */
-static char *token_text(const struct tokenizer *tok, int32_t id)
-{
-	size_t len = 0;
-	const char *piece =
-		id == TOKEN_NONE ? "" : tokenizer_piece(tok, id, true, &len);
-
-	return strndup(piece, utf8_valid_len(piece, len) == len ? len : 0);
-}
-
 int engine_text_init(struct tarn_engine *e, const struct gguf *gguf, char *err,
 		     size_t errlen)
 {
-	struct gguf_str source;
-	char why[200];
-	int rc;
-
 	for (uint32_t i = 0; i < tokenizer_nr_tokens(e->tokenizer); i++)
 		if (tokenizer_is_end(e->tokenizer, (int32_t)i) &&
 		    e->nr_end_tokens < BACKEND_MAX_BANNED)
 			e->end_tokens[e->nr_end_tokens++] = (int32_t)i;
-	e->bos_text = token_text(e->tokenizer, tokenizer_bos(e->tokenizer));
-	e->eos_text = token_text(e->tokenizer, tokenizer_eos(e->tokenizer));
-	if (!e->bos_text || !e->eos_text)
-		return -ENOMEM;
-	if (gguf_get_str(gguf, "tokenizer.chat_template", &source, why,
-			 sizeof(why)))
-		return 0;
-	rc = template_compile(source.data, source.len, &e->template, why,
-			      sizeof(why));
-	if (rc == -ENOMEM)
-		return rc;
-	/* The model is of use without it; chat requests are refused with this reason. */
-	if (rc)
-		snprintf(err, errlen, "chat template left out: %s", why);
-	return 0;
+	/* The model is of use with a broken one; chat requests are refused with the reason. */
+	return chat_template_create(gguf, e->tokenizer, &e->template, err,
+				    errlen);
 }
 
 void engine_text_deinit(struct tarn_engine *e)
 {
-	template_destroy(e->template);
-	free(e->bos_text);
-	free(e->eos_text);
+	tarn_template_close(e->template);
+}
+
+const struct tarn_template *tarn_engine_template(const struct tarn_engine *e)
+{
+	return e->template;
 }
 
 int tarn_tokenize(const struct tarn_engine *e, const char *text, size_t len,
@@ -83,34 +59,6 @@ int tarn_detokenize(const struct tarn_engine *e, const int32_t *ids, size_t nr,
 {
 	return tokenizer_decode(e->tokenizer, ids, nr, special, out_text,
 				out_len);
-}
-
-/* The request with what the template may read besides: malloc'ed JSON text. */
-static int template_context(const struct tarn_engine *e, const char *request,
-			    size_t len, char **out_json, char *err,
-			    size_t errlen)
-{
-	json_error_t why;
-	json_t *root = json_loadb(request, len, JSON_ALLOW_NUL, &why);
-	int failed = 0;
-
-	if (!json_is_object(root)) {
-		snprintf(err, errlen,
-			 "the chat request is not a JSON object: %s",
-			 root ? "" : why.text);
-		json_decref(root);
-		return -EINVAL;
-	}
-	if (!json_object_get(root, "add_generation_prompt"))
-		failed |= json_object_set_new(root, "add_generation_prompt",
-					      json_true());
-	failed |= json_object_set_new(root, "bos_token",
-				      json_string(e->bos_text));
-	failed |= json_object_set_new(root, "eos_token",
-				      json_string(e->eos_text));
-	*out_json = failed ? NULL : json_dumps(root, JSON_COMPACT);
-	json_decref(root);
-	return *out_json ? 0 : -ENOMEM;
 }
 
 /* Tokens of rendered text, with one BOS where the model wants it: templates may write it too. */
@@ -145,22 +93,18 @@ int tarn_chat_prompt(const struct tarn_engine *e, const char *request_json,
 		     size_t len, char **out_text, int32_t **out_ids,
 		     size_t *out_nr, char *err, size_t errlen)
 {
-	char *context, *text;
 	size_t text_len;
+	char *text;
 	int rc;
 
 	if (!e->template) {
 		snprintf(err, errlen, "the model file has no chat template");
 		return -ENOENT;
 	}
-	rc = template_context(e, request_json, len, &context, err, errlen);
+	rc = tarn_template_render(e->template, request_json, len, &text,
+				  &text_len, err, errlen);
 	if (rc)
 		return rc;
-	rc = template_render(e->template, context, strlen(context), NULL, &text,
-			     &text_len, err, errlen);
-	free(context);
-	if (rc)
-		return rc == -ENOMEM ? rc : -EINVAL;
 	rc = prompt_ids(e, text, text_len, out_ids, out_nr);
 	if (out_text && !rc)
 		*out_text = text;

@@ -100,6 +100,28 @@ TEST(a_bos_that_is_no_utf8_is_empty_to_the_template)
 	tiny_destroy(&m);
 }
 
+/* The model is served; requests with messages are told what is wrong with its template. */
+TEST(a_broken_template_is_the_reason)
+{
+	struct tiny_model m;
+	int32_t *ids = NULL;
+	char err[256] = "";
+	size_t nr;
+
+	create_with_template(&m, "a\n{% frobnicate %}");
+
+	struct tarn_engine *e = engine_open(&m);
+
+	EXPECT_EQ(-EINVAL, tarn_chat_prompt(e, request, strlen(request), NULL,
+					    &ids, &nr, err, sizeof(err)));
+	EXPECT_TRUE(strstr(err, "line 2: unknown tag 'frobnicate'") != NULL)
+	{
+		TH_LOG("%s", err);
+	}
+	tarn_engine_destroy(e);
+	tiny_destroy(&m);
+}
+
 TEST(what_the_template_raises_is_the_reason)
 {
 	struct tiny_model m;
