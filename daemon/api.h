@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "daemon/api_error.h"
+#include "daemon/api_template.h"
 #include "daemon/request.h"
 #include "engine/engine.h"
 
@@ -21,6 +22,7 @@
 struct api_context {
 	const struct tarn_engine *engine;
 	const struct tarn_engine_info *info;
+	struct api_template_traits traits;
 	bool is_strict;
 	int64_t loaded_s; /* wall clock */
 };
@@ -66,6 +68,8 @@ char *api_tokenize(const struct api_context *context, const json_t *body,
 		   struct api_error *error);
 char *api_detokenize(const struct api_context *context, const json_t *body,
 		     struct api_error *error);
+char *api_apply_template(const struct api_context *context, const json_t *body,
+			 struct api_error *error);
 
 /* ---- replies into bodies (the event thread) ------------------------------- */
 

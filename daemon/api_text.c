@@ -86,6 +86,9 @@ char *api_tokenize(const struct api_context *context, const json_t *body,
 		"return_token_strs",
 		"add_generation_prompt",
 		"chat_template_kwargs",
+		"tools",
+		"documents",
+		"reasoning_effort",
 		NULL,
 	};
 	bool want_strings = false;

@@ -24,6 +24,7 @@ static const char *kind_path(enum request_kind kind)
 		[REQUEST_CHAT] = "/v1/chat/completions",
 		[REQUEST_TOKENIZE] = "/tokenize",
 		[REQUEST_DETOKENIZE] = "/detokenize",
+		[REQUEST_APPLY_TEMPLATE] = "/apply-template",
 	};
 
 	return paths[kind];

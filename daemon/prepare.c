@@ -36,6 +36,10 @@ bool api_prepare(const struct api_context *context, struct request *request,
 		*out_json = api_detokenize(context, body, error);
 		is_good = *out_json != NULL;
 		break;
+	case REQUEST_APPLY_TEMPLATE:
+		*out_json = api_apply_template(context, body, error);
+		is_good = *out_json != NULL;
+		break;
 	}
 	json_decref(body);
 	return is_good;

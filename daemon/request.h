@@ -26,6 +26,7 @@ enum request_kind {
 	REQUEST_CHAT,
 	REQUEST_TOKENIZE,
 	REQUEST_DETOKENIZE,
+	REQUEST_APPLY_TEMPLATE,
 };
 
 enum request_state {

@@ -83,6 +83,8 @@ static void on_loaded(struct server *server)
 
 	server->context.engine = server->driver.engine;
 	server->context.info = info;
+	api_template_probe(tarn_engine_template(server->driver.engine),
+			   &server->context.traits);
 	server->context.loaded_s = time(NULL);
 	progress_end();
 	server->finished_since_ns = clock_ns();

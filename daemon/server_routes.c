@@ -116,6 +116,11 @@ static void handle_detokenize(struct server *server, struct http_call *call)
 	exchange_start(server, call, REQUEST_DETOKENIZE);
 }
 
+static void handle_apply_template(struct server *server, struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_APPLY_TEMPLATE);
+}
+
 static const struct route routes[] = {
 	{ "/health", HTTP_GET, false, handle_health },
 	{ "/version", HTTP_GET, false, handle_version },
@@ -126,6 +131,7 @@ static const struct route routes[] = {
 	{ "/v1/chat/completions", HTTP_POST, true, handle_chat },
 	{ "/tokenize", HTTP_POST, true, handle_tokenize },
 	{ "/detokenize", HTTP_POST, true, handle_detokenize },
+	{ "/apply-template", HTTP_POST, true, handle_apply_template },
 };
 
 static const struct route *find_route(const char *path)

@@ -29,6 +29,8 @@ static const char *double_answer =
 static uint32_t double_kv_tokens = 1u << 20;
 static uint32_t double_batch_tokens = 64;
 static uint32_t double_ctx_tokens = 4096;
+static const char *double_template =
+	"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
 static unsigned int double_step_us;
 static unsigned int double_load_us;
 static int32_t double_poison =
@@ -42,6 +44,7 @@ static atomic_uint double_used_tokens;
 struct tarn_engine {
 	struct tarn_engine_info info;
 	char bytes[256]; /* the pieces of the byte tokens */
+	struct tarn_template *template; /* the real thing, of double_template */
 };
 
 struct tarn_seq {
@@ -92,13 +95,27 @@ int tarn_engine_create(const struct tarn_engine_options *options,
 	};
 	for (int i = 0; i < 256; i++)
 		engine->bytes[i] = (char)i;
+	if (double_template &&
+	    tarn_template_parse(double_template, strlen(double_template),
+				&engine->template, err, errlen) != 0) {
+		free(engine);
+		return -EINVAL;
+	}
 	*out_engine = engine;
 	return 0;
 }
 
 void tarn_engine_destroy(struct tarn_engine *engine)
 {
+	if (engine)
+		tarn_template_close(engine->template);
 	free(engine);
+}
+
+const struct tarn_template *
+tarn_engine_template(const struct tarn_engine *engine)
+{
+	return engine->template;
 }
 
 const struct tarn_engine_info *

@@ -381,6 +381,25 @@ TEST_F(api, tokenize_and_detokenize)
 		       "tokens", "array");
 }
 
+TEST_F(api, apply_template_shows_the_prompt)
+{
+	EXPECT_STREQ(
+		"{\"prompt\":\"user: a\\nassistant: \\u0000\\n\"}",
+		text_answer(
+			self, REQUEST_APPLY_TEMPLATE,
+			"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+			"{\"role\": \"assistant\", \"content\": \"\\u0000\"}]}"));
+	expect_refused(self, REQUEST_APPLY_TEMPLATE, "{}", 400, "messages",
+		       "missing");
+	expect_refused(
+		self, REQUEST_APPLY_TEMPLATE,
+		"{\"model\": \"other\", \"messages\": [{\"role\": \"user\"}]}",
+		404, "model", "other");
+	expect_refused(self, REQUEST_APPLY_TEMPLATE,
+		       "{\"messages\": [{\"role\": \"user\"}], \"tools\": {}}",
+		       400, "tools", "must be an array");
+}
+
 TEST(an_error_is_valid_json_whatever_the_client_sent)
 {
 	struct api_error error;

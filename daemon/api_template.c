@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /apply-template, in llama-server's shape: the prompt that the model's
+ * template makes of a chat request, without computing it.
+ *
+ *	{"messages": [...], "tools": [...], any variable of the template} -> {"prompt": text}
+ */
+#include "daemon/api.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/api_fields.h"
+
+char *api_apply_template(const struct api_context *context, const json_t *body,
+			 struct api_error *error)
+{
+	const struct tarn_template *template =
+		tarn_engine_template(context->engine);
+	json_t *input, *answer;
+	char *text = NULL, *json;
+	const char *model = NULL;
+	size_t len;
+	bool is_good;
+
+	if (!api_read_string(body, "model", &model, &len, error) ||
+	    (model && !api_check_model(context, model, error)))
+		return NULL;
+	if (!template) {
+		api_template_refused(-ENOENT, "", error);
+		return NULL;
+	}
+	input = api_template_input(body, &context->traits, true, error);
+	if (!input)
+		return NULL;
+	is_good = api_template_text(template, input, &text, &len, error);
+	json_decref(input);
+	if (!is_good)
+		return NULL;
+	answer = json_pack("{s:o}", "prompt", json_stringn(text, len));
+	free(text);
+	json = answer ? json_dumps(answer, API_JSON_FLAGS) : NULL;
+	json_decref(answer);
+	if (!json)
+		api_fail(error, 500, NULL, NULL, "out of memory");
+	return json;
+}
