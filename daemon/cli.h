@@ -36,6 +36,7 @@ int cli_ps(const struct cli_options *options);
 int cli_pool(const struct cli_options *options);
 int cli_tokenize(const struct cli_options *options);
 int cli_inspect(const struct cli_options *options);
+int cli_template(const struct cli_options *options);
 
 /* One line on standard error, after "tarn: "; what cannot be printed becomes '?'. */
 void cli_complain(const char *format, ...)

@@ -17,6 +17,7 @@ static const char general[] =
 	"  pool [NAME]      the kernel's pools of KV memory\n"
 	"  tokenize         text to token ids\n"
 	"  inspect FILE     what is in a model file, and what it takes to serve it\n"
+	"  template         a chat request to the prompt's text\n"
 	"  version          print the version\n"
 	"  help [COMMAND]   this, or all about a command\n"
 	"\n"
@@ -175,6 +176,33 @@ static const char inspect_help[] =
 	"Try it\n"
 	"  tarn inspect smollm2.gguf\n"
 	"  tarn inspect --json smollm2.gguf | jq .memory\n";
+static const char template_help[] =
+	"tarn template shows the exact prompt that a chat template makes of a request.\n"
+	"\n"
+	"Usage: tarn template [--model FILE | --template FILE] < REQUEST\n"
+	"\n"
+	"Reads a request as /v1/chat/completions takes it from standard input and prints the\n"
+	"text that the model would read, byte for byte, without a newline behind it. No daemon\n"
+	"is asked.\n"
+	"\n"
+	"  --model FILE         the template of a GGUF file, with its BOS and EOS (default:\n"
+	"                       $TARN_MODEL, else the one that fetch-model fetches). Only the\n"
+	"                       file's metadata is read: one without tensors will do\n"
+	"  --template FILE      a Jinja template by itself; bos_token and eos_token are those of\n"
+	"                       the request\n"
+	"  -h, --help           print this\n"
+	"\n"
+	"The request: \"messages\", and as wanted \"tools\", \"documents\",\n"
+	"\"add_generation_prompt\" (default: true). Every other member, at top level or in\n"
+	"\"chat_template_kwargs\", is a variable of the template, such as \"enable_thinking\".\n"
+	"Tool calls are handed over in the shape that the template takes. What it refuses is told\n"
+	"with the line of the template.\n"
+	"\n"
+	"Try it\n"
+	"  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' |\n"
+	"      tarn template\n"
+	"  tarn template --template chat_template.jinja < request.json | diff - expected.txt\n"
+	"  tarn template --model qwen3.gguf < request.json | tarn tokenize --special\n";
 
 static const char version_help[] =
 	"tarn version prints the version and nothing else.\n"
@@ -192,6 +220,7 @@ const char *cli_help(const char *command)
 		{ "pool", pool_help },
 		{ "tokenize", tokenize_help },
 		{ "inspect", inspect_help },
+		{ "template", template_help },
 		{ "version", version_help },
 		{ "help", general },
 	};

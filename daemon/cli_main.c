@@ -25,6 +25,7 @@ static const struct cli_command commands[] = {
 	{ "pool", CLI_POOL, cli_pool },
 	{ "tokenize", CLI_TOKENIZE, cli_tokenize },
 	{ "inspect", CLI_INSPECT, cli_inspect },
+	{ "template", CLI_TEMPLATE, cli_template },
 };
 
 enum { NR_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
@@ -140,6 +141,7 @@ static int unknown_command(const char *name)
 {
 	static const char *const names[] = { "run",  "chat",	 "ps",
 					     "pool", "tokenize", "inspect",
+					     "template",
 					     "help", "version",	 NULL };
 	const char *nearest = cli_nearest(name, names);
 

@@ -15,6 +15,7 @@
 enum option_id {
 	OPT_SOCKET = 256,
 	OPT_MODEL,
+	OPT_TEMPLATE,
 	OPT_CTX,
 	OPT_THREADS,
 	OPT_PRECISE,
@@ -37,7 +38,8 @@ enum option_id {
 
 enum {
 	CLI_ASK = CLI_RUN | CLI_CHAT,
-	CLI_ALL = CLI_ASK | CLI_PS | CLI_TOKENIZE | CLI_POOL | CLI_INSPECT
+	CLI_FILE = CLI_TOKENIZE | CLI_TEMPLATE,
+	CLI_ALL = CLI_ASK | CLI_PS | CLI_FILE | CLI_POOL | CLI_INSPECT
 };
 
 static const struct cli_option {
@@ -47,7 +49,8 @@ static const struct cli_option {
 	unsigned int commands;
 } cli_option_table[] = {
 	{ "socket", required_argument, OPT_SOCKET, CLI_ASK | CLI_PS },
-	{ "model", required_argument, OPT_MODEL, CLI_ASK | CLI_TOKENIZE },
+	{ "model", required_argument, OPT_MODEL, CLI_ASK | CLI_FILE },
+	{ "template", required_argument, OPT_TEMPLATE, CLI_TEMPLATE },
 	{ "ctx", required_argument, OPT_CTX, CLI_ASK },
 	{ "threads", required_argument, OPT_THREADS, CLI_ASK },
 	{ "precise", no_argument, OPT_PRECISE, CLI_ASK },
@@ -227,6 +230,9 @@ static bool read_value(enum option_id id, const char *text,
 	case OPT_MODEL:
 		return read_text(id, text, "the path of a file", &o->model_path,
 				 err, errlen);
+	case OPT_TEMPLATE:
+		return read_text(id, text, "the path of a file",
+				 &o->template_path, err, errlen);
 	case OPT_CTX:
 		o->ctx = text;
 		return read_int(id, text, 1, "a number of tokens", &number, err,

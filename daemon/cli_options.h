@@ -16,12 +16,14 @@ enum cli_command_bit {
 	CLI_TOKENIZE = 1u << 3,
 	CLI_POOL = 1u << 4,
 	CLI_INSPECT = 1u << 5,
+	CLI_TEMPLATE = 1u << 6,
 };
 
 struct cli_options {
 	/* A running daemon, of TARN_SOCKET where no flag names one; NULL: none is named. */
 	const char *socket_path;
 	const char *model_path; /* as given; NULL: see cli_model.h */
+	const char *template_path;
 	const char *ctx, *threads; /* checked numbers, handed on to tarnd */
 	bool is_precise;
 	const char *system;
