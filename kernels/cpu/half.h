@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * IEEE 754 binary16 and bfloat16 to and from float32, in plain C and exact:
- * the same results as F16C's vcvtph2ps and vcvtps2ph (round to nearest even).
+ * the same results as F16C's vcvtph2ps and vcvtps2ph (round to nearest even);
+ * and the scales of MXFP4.
  */
 #ifndef TARN_KERNELS_CPU_HALF_H
 #define TARN_KERNELS_CPU_HALF_H
@@ -58,6 +59,12 @@ static inline uint16_t f32_to_f16(float f)
 static inline float bf16_to_f32(uint16_t h)
 {
 	return f32_from_bits((uint32_t)h << 16);
+}
+
+/* 2^(e - 128): half of what the exponent byte of OCP's MX formats stands for; no NaN at 255. */
+static inline float e8m0_half_to_f32(uint8_t e)
+{
+	return f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
 #endif /* TARN_KERNELS_CPU_HALF_H */

@@ -43,10 +43,15 @@ enum pack_type {
 	PACK_Q5_0 = 6,
 	PACK_Q5_1 = 7,
 	PACK_Q8_0 = 8,
+	PACK_Q2_K = 10,
+	PACK_Q3_K = 11,
 	PACK_Q4_K = 12,
 	PACK_Q5_K = 13,
 	PACK_Q6_K = 14,
+	PACK_IQ4_NL = 20,
+	PACK_IQ4_XS = 23,
 	PACK_BF16 = 30,
+	PACK_MXFP4 = 39,
 };
 
 /*
@@ -55,19 +60,27 @@ enum pack_type {
  * group (nb = K / 32 blocks, ns = K / 256 super-blocks), planes one after the
  * other, each padded to 64 bytes:
  *
- *   scales  Q4_0 Q5_0 Q8_0   [nb] { f16 d[16] }
+ *   scales  Q4_0 Q5_0 Q8_0   [nb] { f16 d[16] } (IQ4_NL too)
+ *           MXFP4            [nb] { u8 e[16] }, d = 2^(e - 128)
  *           Q4_1 Q5_1        [nb] { f16 d[16], f16 m[16] }
  *           Q4_K Q5_K        [ns] { f16 d[16], f16 dmin[16], u8 sc[8][16], u8 mn[8][16] }
  *           Q6_K             [ns] { f16 d[16], pad[32], i8 sc[16][16] }
- *   codes   4, 5, 6 bits     [nb] { u8 [4][16 rows][4] }: byte (i, r, c) holds the low four
+ *           Q2_K             [ns] { f16 d[16], f16 dmin[16], u8 sc_mn[16][16] }: sc low nibble
+ *           Q3_K             [ns] { f16 d[16], i8 sc[16][16] }, 32 taken off
+ *           IQ4_XS           [ns] { f16 d[16], i8 sc[8][16] }, 32 taken off
+ *   codes   2, 3 bits        [nb] { u8 [2][16 rows][4] }: bits 2 j, 2 j + 1 of byte (h, r, c)
+ *                            hold the low two bits of k = 4 (4 h + j) + c
+ *           4, 5, 6 bits     [nb] { u8 [4][16 rows][4] }: byte (i, r, c) holds the low four
  *                            bits of k = 4 i + c (low nibble) and of k = 4 (i + 4) + c (high)
  *           8 bits           [nb] { u8 [8][16 rows][4] }: k = 4 i + c, value + 128
- *   high    5 bits           [nb] { u8 [16 rows][4] }: bit j is bit 4 of k = 4 j + c
+ *   high    3, 5 bits        [nb] { u8 [16 rows][4] }: bit j is bit 2 or 4 of k = 4 j + c
  *           6 bits           [nb] { u8 [2][16 rows][4] }: bits 2 j, 2 j + 1 of byte (h, r, c)
  *                            are bits 4, 5 of k = 4 (4 h + j) + c
  *   float types              one plane [K][16 rows] of the file's type
  *
- * Codes and scales are the file's own: nothing is requantised.
+ * Codes and scales are the file's own: nothing is requantised. 16 rows of 256 values take, in
+ * bytes a row, packed (and in the file): Q2_K 84 (84), Q3_K 114 (110), IQ4_NL 144 (144),
+ * IQ4_XS 138 (136), MXFP4 136 (136).
  */
 struct packed_matrix {
 	enum pack_type type;
@@ -118,8 +131,11 @@ struct act_q8 {
  * The chain, per output, one link per 32 values, acc from +0:
  *   acc = fmaf(dw * dx, (float)isum, acc); then, with mins, acc = fmaf(mw, dx * (float)sum, acc)
  * where isum is the exact integer sum (codes with their offset taken out; K-quants: times the
- * integer sub-scale, dw = d; Q6_K: the two halves' sub-scales inside one isum), mw = m for
- * Q4_1 and Q5_1, mw = -(dmin * mn) for Q4_K and Q5_K. accumulate: y = y + acc at the end.
+ * integer sub-scale, dw = d; Q2_K, Q3_K, Q6_K: the two halves' sub-scales inside one isum; codes
+ * of IQ4_NL, IQ4_XS and MXFP4 are their table's integers), mw = m for
+ * Q4_1 and Q5_1, mw = -(dmin * mn) for Q4_K and Q5_K. Q2_K's mins are per half: the exact integer
+ * imin = mn[0] * sum[0] + mn[1] * sum[1], acc = fmaf(-dmin * dx, (float)imin, acc).
+ * accumulate: y = y + acc at the end.
  */
 struct linear_q8_args {
 	const struct packed_matrix *w; /* a quantised type */
@@ -135,7 +151,8 @@ struct linear_q8_args {
 /*
  * The same over float activations: acc = fmaf(x[k], w[k], acc), k ascending from 0, acc from +0.
  * Weights of quantised types are expanded first: w = d * (float)q for types without minimum
- * (Q6_K: (d * sc) * q), fmaf(d, q, m) with (Q4_K, Q5_K: fmaf(d * sc, q, -(dmin * mn))).
+ * (Q3_K, Q6_K, IQ4_XS: (d * sc) * q), fmaf(d, q, m) with (Q2_K, Q4_K, Q5_K:
+ * fmaf(d * sc, q, -(dmin * mn))).
  */
 struct linear_f32_args {
 	const struct packed_matrix *w; /* any type */

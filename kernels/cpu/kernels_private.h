@@ -30,6 +30,16 @@ struct pack_format {
 	uint16_t high_bytes; /* per 32 values, 16 rows */
 	uint8_t offset; /* value = code - offset */
 	bool has_min;
+	bool has_halves; /* sub-scales per 16 values, not 32 */
+	uint8_t sc_at; /* where integer sub-scales begin in a scale entry; 0: none */
+	const int8_t *values; /* [16]: value = values[code]; NULL: code - offset */
+};
+
+/* What the codes of IQ4_NL and IQ4_XS, and of MXFP4 (E2M1, doubled), stand for. */
+static const int8_t pack_iq4_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+					    1,	  13,	25,  38,  53,  69,  89,	 113 };
+static const int8_t pack_fp4_values[16] = {
+	0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 };
 
 /* NULL for an unknown type. */
@@ -65,12 +75,24 @@ static inline struct pack_planes pack_planes_at(const struct packed_matrix *m,
 	return (struct pack_planes){ p, p + offsets->codes, p + offsets->high };
 }
 
+/* Where row @r of a group gets a block of its own: a source block is one scale entry. */
+struct pack_lane {
+	uint8_t *scales; /* of the entry, row 0 */
+	uint8_t *codes; /* of the first 32 values: byte (0, r, 0) */
+	uint8_t *high;
+	unsigned int r;
+};
+
+/* One block as the file has it into its lane; quantised types only. */
+void pack_put_block(enum pack_type type, const struct pack_lane *to, const uint8_t *src);
+
 /* 32 values of 16 rows, in the terms of the chains in kernels_cpu.h. */
 struct unpacked_block {
 	int16_t q[ACT_BLOCK][PACK_ROWS]; /* codes, offset taken out */
 	int16_t sc[2][PACK_ROWS]; /* integer sub-scales of the halves; 1 where there are none */
 	float d[PACK_ROWS];
 	float m[PACK_ROWS]; /* the chain's mw; 0 without mins */
+	int16_t mn[2][PACK_ROWS]; /* what m is multiplied by: Q2_K's of the halves, else 1 */
 };
 
 /* Quantised types only. */

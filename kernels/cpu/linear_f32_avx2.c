@@ -105,8 +105,7 @@ Q8_INLINE void expand_half(struct q8_kind kind, const struct pack_planes *planes
 {
 	uint32_t entry = kind.super ? block / 8 : block;
 	const __m256i byte = _mm256_set1_epi32(255);
-	/* 8-bit codes are signed already here. */
-	const __m256i offset = _mm256_set1_epi32(kind.bits == 8 ? 0 : q8_offset(kind));
+	const __m256i offset = _mm256_set1_epi32(q8_is_signed(kind) ? 0 : q8_offset(kind));
 	struct q8_scales s;
 	__m256i w[8];
 
@@ -115,21 +114,23 @@ Q8_INLINE void expand_half(struct q8_kind kind, const struct pack_planes *planes
 	s = q8_load_scales(kind, planes->scales + entry * q8_scale_bytes(kind),
 			   kind.super ? block % 8 : 0, h);
 	for (int i = 0; i < 8; i++) {
-		__m256 d = s.d;
+		__m256 d = s.d, m = s.m;
 
 		if (kind.super)
 			d = _mm256_mul_ps(d, s.sc[kind.has_halves ? i / 4 : 0]);
+		if (kind.has_min && kind.has_halves)
+			m = _mm256_mul_ps(m, s.mn[i / 4]);
 		for (int c = 0; c < 4; c++) {
 			__m256i code = _mm256_srl_epi32(w[i], _mm_cvtsi32_si128(8 * c));
 			__m256 q;
 
-			if (kind.bits == 8) /* sign of the byte */
+			if (q8_is_signed(kind)) /* sign of the byte */
 				code = _mm256_srai_epi32(_mm256_slli_epi32(code, 24), 24);
 			else
 				code = _mm256_and_si256(code, byte);
 			q = _mm256_cvtepi32_ps(_mm256_sub_epi32(code, offset));
 			_mm256_store_ps(out + (4 * i + c) * 16 + 8 * h,
-					kind.has_min ? _mm256_fmadd_ps(d, q, s.m) :
+					kind.has_min ? _mm256_fmadd_ps(d, q, m) :
 						       _mm256_mul_ps(d, q));
 		}
 	}
@@ -161,6 +162,12 @@ static void expand_quantised(enum pack_type type, const struct pack_planes *plan
 	case PACK_Q8_0:
 		expand_block(q8_kind_q8_0, planes, block, out);
 		break;
+	case PACK_Q2_K:
+		expand_block(q8_kind_q2_k, planes, block, out);
+		break;
+	case PACK_Q3_K:
+		expand_block(q8_kind_q3_k, planes, block, out);
+		break;
 	case PACK_Q4_K:
 		expand_block(q8_kind_q4_k, planes, block, out);
 		break;
@@ -169,6 +176,15 @@ static void expand_quantised(enum pack_type type, const struct pack_planes *plan
 		break;
 	case PACK_Q6_K:
 		expand_block(q8_kind_q6_k, planes, block, out);
+		break;
+	case PACK_IQ4_NL:
+		expand_block(q8_kind_iq4_nl, planes, block, out);
+		break;
+	case PACK_IQ4_XS:
+		expand_block(q8_kind_iq4_xs, planes, block, out);
+		break;
+	case PACK_MXFP4:
+		expand_block(q8_kind_mxfp4, planes, block, out);
 		break;
 	case PACK_F32:
 	case PACK_F16:

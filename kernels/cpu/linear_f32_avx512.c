@@ -85,17 +85,19 @@ Q8_INLINE void expand_block(struct q8_kind kind, const struct pack_planes *plane
 	s = q8_load_scales(kind, planes->scales + entry * q8_scale_bytes(kind),
 			   kind.super ? block % 8 : 0);
 	for (int i = 0; i < 8; i++) {
-		__m512 d = s.d;
+		__m512 d = s.d, m = s.m;
 
 		if (kind.super)
 			d = _mm512_mul_ps(d, s.sc[kind.has_halves ? i / 4 : 0]);
+		if (kind.has_min && kind.has_halves)
+			m = _mm512_mul_ps(m, s.mn[i / 4]);
 		for (int c = 0; c < 4; c++) {
 			__m512i code = _mm512_and_si512(
 				_mm512_srl_epi32(w[i], _mm_cvtsi32_si128(8 * c)), byte);
 			__m512 q = _mm512_cvtepi32_ps(_mm512_sub_epi32(code, offset));
 
 			_mm512_store_ps(out + (4 * i + c) * 16, kind.has_min ?
-									_mm512_fmadd_ps(d, q, s.m) :
+									_mm512_fmadd_ps(d, q, m) :
 									_mm512_mul_ps(d, q));
 		}
 	}
@@ -120,6 +122,12 @@ static void expand_quantised(enum pack_type type, const struct pack_planes *plan
 	case PACK_Q8_0:
 		expand_block(q8_kind_q8_0, planes, block, out);
 		break;
+	case PACK_Q2_K:
+		expand_block(q8_kind_q2_k, planes, block, out);
+		break;
+	case PACK_Q3_K:
+		expand_block(q8_kind_q3_k, planes, block, out);
+		break;
 	case PACK_Q4_K:
 		expand_block(q8_kind_q4_k, planes, block, out);
 		break;
@@ -128,6 +136,15 @@ static void expand_quantised(enum pack_type type, const struct pack_planes *plan
 		break;
 	case PACK_Q6_K:
 		expand_block(q8_kind_q6_k, planes, block, out);
+		break;
+	case PACK_IQ4_NL:
+		expand_block(q8_kind_iq4_nl, planes, block, out);
+		break;
+	case PACK_IQ4_XS:
+		expand_block(q8_kind_iq4_xs, planes, block, out);
+		break;
+	case PACK_MXFP4:
+		expand_block(q8_kind_mxfp4, planes, block, out);
 		break;
 	case PACK_F32:
 	case PACK_F16:

@@ -42,7 +42,9 @@ static void expand(const struct packed_matrix *w, const struct pack_planes *plan
 			float d = block.d[r] * (float)block.sc[i / 16][r];
 			float q = (float)block.q[i][r];
 
-			out[i][r] = has_min ? fmaf(d, q, block.m[r]) : d * q;
+			float m = block.m[r] * (float)block.mn[i / 16][r];
+
+			out[i][r] = has_min ? fmaf(d, q, m) : d * q;
 		}
 	}
 }

@@ -4,10 +4,11 @@
  * arguments like its AVX-512 sibling. Included by linear_q8_avx2.c and
  * linear_k_avx2.c alone. A group's 16 rows are two halves of 8 lanes.
  *
- * vpmaddubsw adds two products in 16 bits and saturates: codes of 4, 5 and 6
- * bits stay below that for eight, four and two such sums (8 * 2 * 15 * 127,
- * 4 * 2 * 31 * 127, 2 * 2 * 63 * 127 < 32768); bytes go by magnitude and sign
- * (2 * 128 * 127 < 32768), one sum at a time. So every sum is exact.
+ * vpmaddubsw adds two products in 16 bits and saturates: codes of up to 4, 5 and
+ * 6 bits stay below that for eight, four and two such sums (8 * 2 * 15 * 127,
+ * 4 * 2 * 31 * 127, 2 * 2 * 63 * 127 < 32768); bytes and values of a table go by
+ * magnitude and sign (2 * 128 * 127 < 32768), one sum at a time. So every sum is
+ * exact.
  */
 #ifndef TARN_KERNELS_LINEAR_Q8_AVX2_H
 #define TARN_KERNELS_LINEAR_Q8_AVX2_H
@@ -23,7 +24,37 @@ enum {
 	Q8_AVX2_COLS = 4,
 };
 
-/* The 8 vectors of codes of a block, 8 rows of half @h. 8 bits: the values, signed. */
+/* Whether q8_load_codes() gives values of either sign, with nothing to take off. */
+Q8_INLINE bool q8_is_signed(struct q8_kind kind)
+{
+	return kind.bits == 8 || kind.values;
+}
+
+/* Codes of 2 or 3 bits, see q8_load_codes(). */
+Q8_INLINE void q8_load_short_codes(struct q8_kind kind, const uint8_t *codes, const uint8_t *high,
+				   __m256i w[8])
+{
+	const __m256i low2 = _mm256_set1_epi8(3), bit2 = _mm256_set1_epi8(4);
+
+	for (int i = 0; i < 8; i++) {
+		__m256i v = _mm256_load_si256((const void *)(codes + 64 * (i / 4)));
+
+		w[i] = _mm256_and_si256(_mm256_srli_epi16(v, 2 * (i % 4)), low2);
+	}
+	if (kind.bits == 3) {
+		__m256i bits = _mm256_load_si256((const void *)high);
+
+		/* Bit i of each byte moves to bit 2. */
+		for (int i = 0; i < 8; i++) {
+			__m256i bit = i < 2 ? _mm256_slli_epi16(bits, 2 - i) :
+					      _mm256_srli_epi16(bits, i - 2);
+
+			w[i] = _mm256_or_si256(w[i], _mm256_and_si256(bit, bit2));
+		}
+	}
+}
+
+/* The 8 vectors of codes of a block, 8 rows of half @h; signed values where q8_is_signed(). */
 Q8_INLINE void q8_load_codes(struct q8_kind kind, const uint8_t *codes, const uint8_t *high, int h,
 			     __m256i w[8])
 {
@@ -31,6 +62,10 @@ Q8_INLINE void q8_load_codes(struct q8_kind kind, const uint8_t *codes, const ui
 
 	codes += 32 * h;
 	high += 32 * h;
+	if (kind.bits < 4) {
+		q8_load_short_codes(kind, codes, high, w);
+		return;
+	}
 	if (kind.bits == 8) {
 		for (int i = 0; i < 8; i++)
 			w[i] = _mm256_xor_si256(_mm256_load_si256((const void *)(codes + 64 * i)),
@@ -42,6 +77,13 @@ Q8_INLINE void q8_load_codes(struct q8_kind kind, const uint8_t *codes, const ui
 
 		w[i] = _mm256_and_si256(v, low4);
 		w[i + 4] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
+	}
+	if (kind.values) {
+		__m256i values =
+			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)kind.values));
+
+		for (int i = 0; i < 8; i++)
+			w[i] = _mm256_shuffle_epi8(values, w[i]);
 	}
 	if (kind.bits == 5) {
 		__m256i bits = _mm256_load_si256((const void *)high);
@@ -82,25 +124,55 @@ Q8_INLINE __m256 q8_load_i8(const uint8_t *p)
 	return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
+/* 2^(e - 128) of 8 exponents. */
+Q8_INLINE __m256 q8_load_e8m0(const uint8_t *p)
+{
+	__m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+	__m256i bits = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+	__m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+
+	bits = _mm256_blendv_epi8(bits, _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e), small);
+	return _mm256_castsi256_ps(bits);
+}
+
 /* Scales of one block in 8 lanes. */
 struct q8_scales {
 	__m256 d;
 	__m256 m; /* the chain's mw */
 	__m256 sc[2];
+	__m256 mn[2]; /* Q2_K: of the halves */
 };
+
+/* Q2_K: scale in the low, minimum in the high nibble. */
+Q8_INLINE void q8_load_pairs(const uint8_t *p, struct q8_scales *s)
+{
+	for (int half = 0; half < 2; half++) {
+		__m256i both =
+			_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 16 * half)));
+
+		s->sc[half] = _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)));
+		s->mn[half] = _mm256_cvtepi32_ps(_mm256_srli_epi32(both, 4));
+	}
+}
 
 Q8_INLINE struct q8_scales q8_load_scales(struct q8_kind kind, const uint8_t *p, uint32_t sub,
 					  int h)
 {
-	struct q8_scales s = { .d = q8_load_f16(p + 16 * h) };
+	const uint8_t *sc = p + q8_sub_at(kind) + (kind.has_halves ? 32 : 16) * sub + 8 * h;
+	struct q8_scales s = { .d = kind.is_e8m0 ? q8_load_e8m0(p + 8 * h) :
+						   q8_load_f16(p + 16 * h) };
 
-	if (kind.has_halves) {
-		s.sc[0] = q8_load_i8(p + 64 + 32 * sub + 8 * h);
-		s.sc[1] = q8_load_i8(p + 80 + 32 * sub + 8 * h);
+	if (kind.has_halves && kind.has_min) {
+		q8_load_pairs(sc, &s);
+		s.m = _mm256_xor_ps(q8_load_f16(p + 32 + 16 * h), _mm256_set1_ps(-0.0f));
+	} else if (kind.has_halves) {
+		s.sc[0] = q8_load_i8(sc);
+		s.sc[1] = q8_load_i8(sc + 16);
+	} else if (kind.super && !kind.has_min) {
+		s.sc[0] = q8_load_i8(sc);
 	} else if (kind.super) {
-		s.sc[0] = q8_load_u8(p + 64 + 16 * sub + 8 * h);
-		s.m = _mm256_mul_ps(q8_load_f16(p + 32 + 16 * h),
-				    q8_load_u8(p + 192 + 16 * sub + 8 * h));
+		s.sc[0] = q8_load_u8(sc);
+		s.m = _mm256_mul_ps(q8_load_f16(p + 32 + 16 * h), q8_load_u8(sc + 128));
 		s.m = _mm256_xor_ps(s.m, _mm256_set1_ps(-0.0f));
 	} else if (kind.has_min) {
 		s.m = q8_load_f16(p + 32 + 16 * h);
@@ -113,7 +185,7 @@ Q8_INLINE __m256i q8_dot(struct q8_kind kind, const __m256i w[8], const uint8_t 
 			 int nr)
 {
 	/* How many sums of pairs fit 16 bits; divides @nr. */
-	const int run = kind.bits == 4 ? nr : kind.bits == 5 ? 4 : kind.bits == 6 ? 2 : 1;
+	const int run = q8_is_signed(kind) ? 1 : kind.bits == 5 ? 4 : kind.bits == 6 ? 2 : nr;
 	const __m256i ones = _mm256_set1_epi16(1);
 	__m256i sum = _mm256_setzero_si256();
 
@@ -124,9 +196,10 @@ Q8_INLINE __m256i q8_dot(struct q8_kind kind, const __m256i w[8], const uint8_t 
 		for (int j = i; j < i + run; j++) {
 			__m256i v = w[first + j];
 			__m256i x = _mm256_set1_epi32((int32_t)load_u32(q + 4 * (first + j)));
-			__m256i p = kind.bits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(v),
-									  _mm256_sign_epi8(x, v)) :
-						     _mm256_maddubs_epi16(v, x);
+			__m256i p = q8_is_signed(kind) ?
+					    _mm256_maddubs_epi16(_mm256_abs_epi8(v),
+								 _mm256_sign_epi8(x, v)) :
+					    _mm256_maddubs_epi16(v, x);
 
 			pairs = j == i ? p : _mm256_add_epi16(pairs, p);
 		}
@@ -154,22 +227,32 @@ Q8_INLINE void q8_link(struct q8_kind kind, const __m256i w[8], const struct q8_
 			__m256i b = q8_dot(kind, w, q, 4, 4);
 
 			a = q8_dot(kind, w, q, 0, 4);
-			a = _mm256_add_epi32(a, _mm256_set1_epi32(aux[c]));
-			b = _mm256_add_epi32(b, _mm256_set1_epi32(aux[nr_cols + c]));
+			if (!kind.has_min) {
+				a = _mm256_add_epi32(a, _mm256_set1_epi32(aux[c]));
+				b = _mm256_add_epi32(b, _mm256_set1_epi32(aux[nr_cols + c]));
+			}
 			isum = _mm256_mul_ps(_mm256_cvtepi32_ps(a), s->sc[0]);
 			isum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(b), s->sc[1], isum);
 		} else {
 			a = q8_dot(kind, w, q, 0, 8);
-			if (!kind.has_min && kind.bits != 8)
+			if (!kind.has_min && !q8_is_signed(kind))
 				a = _mm256_add_epi32(a, _mm256_set1_epi32(aux[c]));
 			isum = _mm256_cvtepi32_ps(a);
 			if (kind.super)
 				isum = _mm256_mul_ps(isum, s->sc[0]);
 		}
 		sum = _mm256_fmadd_ps(_mm256_mul_ps(s->d, _mm256_set1_ps(dx[c])), isum, sum);
-		if (kind.has_min)
+		if (kind.has_min && kind.has_halves) {
+			const float *sums = (const float *)aux;
+			__m256 imin = _mm256_mul_ps(s->mn[0], _mm256_set1_ps(sums[c]));
+
+			imin = _mm256_fmadd_ps(s->mn[1], _mm256_set1_ps(sums[nr_cols + c]), imin);
+			sum = _mm256_fmadd_ps(_mm256_mul_ps(s->m, _mm256_set1_ps(dx[c])), imin,
+					      sum);
+		} else if (kind.has_min) {
 			sum = _mm256_fmadd_ps(s->m, _mm256_castsi256_ps(_mm256_set1_epi32(aux[c])),
 					      sum);
+		}
 		_mm256_store_ps(acc + 16 * c + 8 * h, sum);
 	}
 }
@@ -192,6 +275,10 @@ Q8_INLINE void q8_load_wide(struct q8_kind kind, const uint8_t *p, int h, __m256
 		s->sc[0] = _mm256_load_ps(f);
 	if (kind.has_halves)
 		s->sc[1] = _mm256_load_ps(f + 16);
+	if (kind.has_halves && kind.has_min) {
+		s->mn[0] = _mm256_load_ps(f + 32);
+		s->mn[1] = _mm256_load_ps(f + 48);
+	}
 }
 
 /* A group's blocks widened: see q8_wide_bytes(). */
@@ -221,6 +308,10 @@ Q8_INLINE void q8_widen(struct q8_kind kind, const struct pack_planes *planes, u
 				_mm256_store_ps(f, s.sc[0]);
 			if (kind.has_halves)
 				_mm256_store_ps(f + 16, s.sc[1]);
+			if (kind.has_halves && kind.has_min) {
+				_mm256_store_ps(f + 32, s.mn[0]);
+				_mm256_store_ps(f + 48, s.mn[1]);
+			}
 		}
 		q8_cursor_next(kind, &at, b);
 		out += q8_wide_bytes(kind);
@@ -287,6 +378,9 @@ Q8_INLINE void q8_tile(struct q8_kind kind, const bool is_wide, const int nr_col
 	const struct q8_linear name = { kind, Q8_AVX2_COLS, name##_packed, name##_wide, \
 					name##_widen };
 
+extern const struct q8_linear q2_k_linear_avx2;
+extern const struct q8_linear q3_k_linear_avx2;
+extern const struct q8_linear iq4_xs_linear_avx2;
 extern const struct q8_linear q4_k_linear_avx2;
 extern const struct q8_linear q5_k_linear_avx2;
 extern const struct q8_linear q6_k_linear_avx2;

@@ -12,6 +12,8 @@ Q8_TILES(q4_1_packed, q8_kind_q4_1, false)
 Q8_TILES(q5_0_packed, q8_kind_q5_0, false)
 Q8_TILES(q5_1_packed, q8_kind_q5_1, false)
 Q8_TILES(q8_0_packed, q8_kind_q8_0, false)
+Q8_TILES(iq4_nl_packed, q8_kind_iq4_nl, false)
+Q8_TILES(mxfp4_packed, q8_kind_mxfp4, false)
 
 /* Widened, types differ by their scales alone. */
 Q8_TILES(plain_wide, q8_kind_q4_0, true)
@@ -21,6 +23,8 @@ Q8_WIDEN(q4_0_widen, q8_kind_q4_0)
 Q8_WIDEN(q4_1_widen, q8_kind_q4_1)
 Q8_WIDEN(q5_0_widen, q8_kind_q5_0)
 Q8_WIDEN(q5_1_widen, q8_kind_q5_1)
+Q8_WIDEN(iq4_nl_widen, q8_kind_iq4_nl)
+Q8_WIDEN(mxfp4_widen, q8_kind_mxfp4)
 
 static const struct q8_linear q4_0_linear = { q8_kind_q4_0, Q8_MAX_COLS, q4_0_packed, plain_wide,
 					      q4_0_widen };
@@ -30,6 +34,10 @@ static const struct q8_linear q5_0_linear = { q8_kind_q5_0, Q8_MAX_COLS, q5_0_pa
 					      q5_0_widen };
 static const struct q8_linear q5_1_linear = { q8_kind_q5_1, Q8_MAX_COLS, q5_1_packed, min_wide,
 					      q5_1_widen };
+static const struct q8_linear iq4_nl_linear = { q8_kind_iq4_nl, Q8_MAX_COLS, iq4_nl_packed,
+						plain_wide, iq4_nl_widen };
+static const struct q8_linear mxfp4_linear = { q8_kind_mxfp4, Q8_MAX_COLS, mxfp4_packed, plain_wide,
+					       mxfp4_widen };
 /* Bytes already: only the scales would be saved. */
 static const struct q8_linear q8_0_linear = { q8_kind_q8_0, Q8_MAX_COLS, q8_0_packed, NULL, NULL };
 
@@ -46,12 +54,22 @@ static const struct q8_linear *linear_of(enum pack_type type)
 		return &q5_1_linear;
 	case PACK_Q8_0:
 		return &q8_0_linear;
+	case PACK_Q2_K:
+		return &q2_k_linear_avx512;
+	case PACK_Q3_K:
+		return &q3_k_linear_avx512;
 	case PACK_Q4_K:
 		return &q4_k_linear_avx512;
 	case PACK_Q5_K:
 		return &q5_k_linear_avx512;
 	case PACK_Q6_K:
 		return &q6_k_linear_avx512;
+	case PACK_IQ4_NL:
+		return &iq4_nl_linear;
+	case PACK_IQ4_XS:
+		return &iq4_xs_linear_avx512;
+	case PACK_MXFP4:
+		return &mxfp4_linear;
 	case PACK_F32:
 	case PACK_F16:
 	case PACK_BF16:

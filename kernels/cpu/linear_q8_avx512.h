@@ -15,12 +15,43 @@
 
 #define Q8_INLINE static inline __attribute__((always_inline))
 
-/* The 8 vectors of unsigned codes of a block: vector i has k = 4 i + c at (row, c). */
+/* Codes of 2 or 3 bits, see q8_load_codes(). */
+Q8_INLINE void q8_load_short_codes(struct q8_kind kind, const uint8_t *codes, const uint8_t *high,
+				   __m512i w[8])
+{
+	const __m512i low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4);
+
+	for (int i = 0; i < 8; i++) {
+		__m512i v = _mm512_load_si512(codes + 64 * (i / 4));
+
+		w[i] = _mm512_and_si512(_mm512_srli_epi16(v, 2 * (i % 4)), low2);
+	}
+	if (kind.bits == 3) {
+		__m512i h = _mm512_load_si512(high);
+
+		/* Bit i of each byte moves to bit 2. */
+		for (int i = 0; i < 8; i++) {
+			__m512i bit = i < 2 ? _mm512_slli_epi16(h, 2 - i) :
+					      _mm512_srli_epi16(h, i - 2);
+
+			w[i] = _mm512_ternarylogic_epi32(w[i], bit, bit2, 0xf8);
+		}
+	}
+}
+
+/*
+ * The 8 vectors of unsigned codes of a block: vector i has k = 4 i + c at (row, c). Of types
+ * with a table they are its values, plus 128.
+ */
 Q8_INLINE void q8_load_codes(struct q8_kind kind, const uint8_t *codes, const uint8_t *high,
 			     __m512i w[8])
 {
 	const __m512i low4 = _mm512_set1_epi8(15);
 
+	if (kind.bits < 4) {
+		q8_load_short_codes(kind, codes, high, w);
+		return;
+	}
 	if (kind.bits == 8) {
 		for (int i = 0; i < 8; i++)
 			w[i] = _mm512_load_si512(codes + 64 * i);
@@ -31,6 +62,14 @@ Q8_INLINE void q8_load_codes(struct q8_kind kind, const uint8_t *codes, const ui
 
 		w[i] = _mm512_and_si512(v, low4);
 		w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low4);
+	}
+	if (kind.values) {
+		__m512i values =
+			_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)kind.values));
+
+		values = _mm512_xor_si512(values, _mm512_set1_epi8(-128));
+		for (int i = 0; i < 8; i++)
+			w[i] = _mm512_shuffle_epi8(values, w[i]);
 	}
 	if (kind.bits == 5) {
 		const __m512i bit4 = _mm512_set1_epi8(16);
@@ -73,23 +112,52 @@ Q8_INLINE __m512 q8_load_i8(const uint8_t *p)
 	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i *)p)));
 }
 
+/* 2^(e - 128) of 16 exponents. */
+Q8_INLINE __m512 q8_load_e8m0(const uint8_t *p)
+{
+	__m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p));
+	__m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+	__mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+
+	bits = _mm512_mask_sllv_epi32(bits, small, _mm512_set1_epi32(0x00200000), e);
+	return _mm512_castsi512_ps(bits);
+}
+
 /* Scales of one block in 16 lanes. */
 struct q8_scales {
 	__m512 d;
 	__m512 m; /* the chain's mw */
 	__m512 sc[2];
+	__m512 mn[2]; /* Q2_K: of the halves */
 };
+
+/* Q2_K: scale in the low, minimum in the high nibble. */
+Q8_INLINE void q8_load_pairs(const uint8_t *p, struct q8_scales *s)
+{
+	for (int half = 0; half < 2; half++) {
+		__m512i both = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p + half));
+
+		s->sc[half] = _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15)));
+		s->mn[half] = _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4));
+	}
+}
 
 Q8_INLINE struct q8_scales q8_load_scales(struct q8_kind kind, const uint8_t *p, uint32_t sub)
 {
-	struct q8_scales s = { .d = q8_load_f16(p) };
+	const uint8_t *sc = p + q8_sub_at(kind) + (kind.has_halves ? 32 : 16) * sub;
+	struct q8_scales s = { .d = kind.is_e8m0 ? q8_load_e8m0(p) : q8_load_f16(p) };
 
-	if (kind.has_halves) {
-		s.sc[0] = q8_load_i8(p + 64 + 32 * sub);
-		s.sc[1] = q8_load_i8(p + 80 + 32 * sub);
+	if (kind.has_halves && kind.has_min) {
+		q8_load_pairs(sc, &s);
+		s.m = _mm512_xor_ps(q8_load_f16(p + 32), _mm512_set1_ps(-0.0f));
+	} else if (kind.has_halves) {
+		s.sc[0] = q8_load_i8(sc);
+		s.sc[1] = q8_load_i8(sc + 16);
+	} else if (kind.super && !kind.has_min) {
+		s.sc[0] = q8_load_i8(sc);
 	} else if (kind.super) {
-		s.sc[0] = q8_load_u8(p + 64 + 16 * sub);
-		s.m = _mm512_mul_ps(q8_load_f16(p + 32), q8_load_u8(p + 192 + 16 * sub));
+		s.sc[0] = q8_load_u8(sc);
+		s.m = _mm512_mul_ps(q8_load_f16(p + 32), q8_load_u8(sc + 128));
 		s.m = _mm512_xor_ps(s.m, _mm512_set1_ps(-0.0f));
 	} else if (kind.has_min) {
 		s.m = q8_load_f16(p + 32);
@@ -111,7 +179,7 @@ Q8_INLINE __m512i q8_dot4(__m512i acc, __m512i codes, const uint8_t *q)
 /*
  * One link of @nr_cols chains: a block of one group against a block of the tile.
  * Every integer here stays below 2^24 in magnitude (63 * 31 * 127 * 32,
- * 128 * 32 * 127 * 32), so sub-scales multiply exactly as floats.
+ * 128 * 32 * 127 * 32, 32 * 127 * 127 * 32), so sub-scales multiply exactly as floats.
  */
 Q8_INLINE void q8_link(struct q8_kind kind, const __m512i w[8], const struct q8_scales *s,
 		       const uint8_t *tile, const int nr_cols, __m512 *acc)
@@ -124,7 +192,8 @@ Q8_INLINE void q8_link(struct q8_kind kind, const __m512i w[8], const struct q8_
 	for (int c = 0; c < nr_cols; c++) {
 		sum[0][c] = kind.has_min ? _mm512_setzero_si512() : _mm512_set1_epi32(aux[c]);
 		if (kind.has_halves)
-			sum[1][c] = _mm512_set1_epi32(aux[nr_cols + c]);
+			sum[1][c] = kind.has_min ? _mm512_setzero_si512() :
+						   _mm512_set1_epi32(aux[nr_cols + c]);
 	}
 #pragma GCC unroll 8
 	for (int i = 0; i < 8; i++) {
@@ -143,9 +212,17 @@ Q8_INLINE void q8_link(struct q8_kind kind, const __m512i w[8], const struct q8_
 		if (kind.has_halves)
 			isum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[1][c]), s->sc[1], isum);
 		acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(s->d, _mm512_set1_ps(dx[c])), isum, acc[c]);
-		if (kind.has_min)
+		if (kind.has_min && kind.has_halves) {
+			const float *sums = (const float *)aux;
+			__m512 imin = _mm512_mul_ps(s->mn[0], _mm512_set1_ps(sums[c]));
+
+			imin = _mm512_fmadd_ps(s->mn[1], _mm512_set1_ps(sums[nr_cols + c]), imin);
+			acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(s->m, _mm512_set1_ps(dx[c])), imin,
+						 acc[c]);
+		} else if (kind.has_min) {
 			acc[c] = _mm512_fmadd_ps(
 				s->m, _mm512_castsi512_ps(_mm512_set1_epi32(aux[c])), acc[c]);
+		}
 	}
 }
 
@@ -177,6 +254,10 @@ Q8_INLINE void q8_load_wide(struct q8_kind kind, const uint8_t *p, __m512i w[8],
 		s->sc[0] = _mm512_load_ps(f);
 	if (kind.has_halves)
 		s->sc[1] = _mm512_load_ps(f + 16);
+	if (kind.has_halves && kind.has_min) {
+		s->mn[0] = _mm512_load_ps(f + 32);
+		s->mn[1] = _mm512_load_ps(f + 48);
+	}
 }
 
 /* A group's blocks widened: see q8_wide_bytes(). */
@@ -205,6 +286,10 @@ Q8_INLINE void q8_widen(struct q8_kind kind, const struct pack_planes *planes, u
 			_mm512_store_ps(f, s.sc[0]);
 		if (kind.has_halves)
 			_mm512_store_ps(f + 16, s.sc[1]);
+		if (kind.has_halves && kind.has_min) {
+			_mm512_store_ps(f + 32, s.mn[0]);
+			_mm512_store_ps(f + 48, s.mn[1]);
+		}
 		out += q8_wide_bytes(kind);
 	}
 }
@@ -266,6 +351,9 @@ Q8_INLINE void q8_tile(struct q8_kind kind, const bool is_wide, const int nr_col
 		q8_widen(kind, planes, nr_blocks, out);                                      \
 	}
 
+extern const struct q8_linear q2_k_linear_avx512;
+extern const struct q8_linear q3_k_linear_avx512;
+extern const struct q8_linear iq4_xs_linear_avx512;
 extern const struct q8_linear q4_k_linear_avx512;
 extern const struct q8_linear q5_k_linear_avx512;
 extern const struct q8_linear q6_k_linear_avx512;

@@ -14,8 +14,8 @@ enum {
 };
 
 /* acc += the link of one block for one activation row. */
-static void link_block(const struct unpacked_block *w, bool has_min, const int8_t *q, float dx,
-		       const int16_t *sum16, float *acc)
+static void link_block(const struct unpacked_block *w, const struct pack_format *format,
+		       const int8_t *q, float dx, const int16_t *sum16, float *acc)
 {
 	int32_t half[2][PACK_ROWS] = { 0 };
 	float scaled_sum = dx * (float)(sum16[0] + sum16[1]);
@@ -28,8 +28,13 @@ static void link_block(const struct unpacked_block *w, bool has_min, const int8_
 		int32_t isum = w->sc[0][r] * half[0][r] + w->sc[1][r] * half[1][r];
 
 		acc[r] = fmaf(w->d[r] * dx, (float)isum, acc[r]);
-		if (has_min)
+		if (format->has_min && format->has_halves) {
+			int32_t imin = w->mn[0][r] * sum16[0] + w->mn[1][r] * sum16[1];
+
+			acc[r] = fmaf(w->m[r] * dx, (float)imin, acc[r]);
+		} else if (format->has_min) {
 			acc[r] = fmaf(w->m[r], scaled_sum, acc[r]);
+		}
 	}
 }
 
@@ -39,7 +44,7 @@ static void linear_tile(const struct linear_q8_args *args, const struct pack_pla
 {
 	const struct packed_matrix *w = args->w;
 	const struct act_q8 *x = args->x;
-	bool has_min = pack_format_get(w->type)->has_min;
+	const struct pack_format *format = pack_format_get(w->type);
 	size_t nr_blocks = w->nr_cols / ACT_BLOCK;
 	uint32_t left = w->nr_rows - group * PACK_ROWS;
 	uint32_t nr_lanes = left < PACK_ROWS ? left : PACK_ROWS;
@@ -51,7 +56,7 @@ static void linear_tile(const struct linear_q8_args *args, const struct pack_pla
 		for (uint32_t i = 0; i < nr; i++) {
 			size_t at = (first + i) * nr_blocks + b;
 
-			link_block(&block, has_min, x->q + at * ACT_BLOCK, x->d[at],
+			link_block(&block, format, x->q + at * ACT_BLOCK, x->d[at],
 				   x->sum16 + 2 * at, acc[i]);
 		}
 	}

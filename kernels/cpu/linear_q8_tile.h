@@ -20,7 +20,7 @@ enum {
 	Q8_PREFETCH_BYTES = 4096,
 	/* A widened block: codes [8][16 rows][4], then the floats of Q8_WIDE_*. */
 	Q8_WIDE_CODES = 512,
-	Q8_WIDE_MAX_BYTES = Q8_WIDE_CODES + 3 * 64,
+	Q8_WIDE_MAX_BYTES = Q8_WIDE_CODES + 6 * 64,
 };
 
 /*
@@ -28,10 +28,12 @@ enum {
  * is a template instance.
  */
 struct q8_kind {
-	unsigned int bits; /* 4, 5, 6, 8 */
+	unsigned int bits; /* 2, 3, 4, 5, 6, 8 */
 	bool super; /* scales per 256 with integer sub-scales */
 	bool has_min;
-	bool has_halves; /* sub-scales per 16 (Q6_K) */
+	bool has_halves; /* sub-scales per 16 (Q2_K: and mins; Q3_K, Q6_K) */
+	const int8_t *values; /* what 4-bit codes stand for; NULL: themselves */
+	bool is_e8m0; /* scales are exponents (MXFP4) */
 };
 
 static const struct q8_kind q8_kind_q4_0 = { .bits = 4 };
@@ -39,36 +41,59 @@ static const struct q8_kind q8_kind_q4_1 = { .bits = 4, .has_min = true };
 static const struct q8_kind q8_kind_q5_0 = { .bits = 5 };
 static const struct q8_kind q8_kind_q5_1 = { .bits = 5, .has_min = true };
 static const struct q8_kind q8_kind_q8_0 = { .bits = 8 };
+static const struct q8_kind q8_kind_iq4_nl = { .bits = 4, .values = pack_iq4_values };
+static const struct q8_kind q8_kind_mxfp4 = { .bits = 4,
+					      .values = pack_fp4_values,
+					      .is_e8m0 = true };
+static const struct q8_kind q8_kind_q2_k = {
+	.bits = 2, .super = true, .has_min = true, .has_halves = true
+};
+static const struct q8_kind q8_kind_q3_k = { .bits = 3, .super = true, .has_halves = true };
+static const struct q8_kind q8_kind_iq4_xs = { .bits = 4,
+					       .super = true,
+					       .values = pack_iq4_values };
 static const struct q8_kind q8_kind_q4_k = { .bits = 4, .super = true, .has_min = true };
 static const struct q8_kind q8_kind_q5_k = { .bits = 5, .super = true, .has_min = true };
 static const struct q8_kind q8_kind_q6_k = { .bits = 6, .super = true, .has_halves = true };
 
-/* What codes have too much. */
+/* What unsigned codes have too much; values of a table are made unsigned by 128. */
 static inline int32_t q8_offset(struct q8_kind kind)
 {
+	if (kind.values)
+		return 128;
 	return kind.has_min ? 0 : 1 << (kind.bits - 1);
 }
 
 /* Bytes of the packed planes: codes and high bits per block, scales per entry. */
 static inline size_t q8_code_bytes(struct q8_kind kind)
 {
-	return kind.bits == 8 ? 512 : 256;
+	return kind.bits == 8 ? 512 : kind.bits < 4 ? 128 : 256;
 }
 
 static inline size_t q8_high_bytes(struct q8_kind kind)
 {
-	return kind.bits == 5 ? 64 : kind.bits == 6 ? 128 : 0;
+	return kind.bits == 5 || kind.bits == 3 ? 64 : kind.bits == 6 ? 128 : 0;
+}
+
+/* Where the integer sub-scales begin in an entry of super-blocks. */
+static inline size_t q8_sub_at(struct q8_kind kind)
+{
+	return kind.has_min || kind.bits == 6 ? 64 : 32;
 }
 
 static inline size_t q8_scale_bytes(struct q8_kind kind)
 {
-	return kind.super ? 320 : kind.has_min ? 64 : 32;
+	if (kind.super)
+		return q8_sub_at(kind) + (kind.has_halves || kind.has_min ? 256 : 128);
+	return kind.is_e8m0 ? 16 : kind.has_min ? 64 : 32;
 }
 
-/* Floats behind a widened block's codes: d[16]; m[16] with mins; sc[16] or sc[2][16]. */
+/* Floats behind a widened block's codes: d[16]; m[16] and mn[2][16] if any; sc[16] or sc[2][16]. */
 static inline uint32_t q8_wide_bytes(struct q8_kind kind)
 {
-	return Q8_WIDE_CODES + 64u * (1 + kind.has_min + kind.super + kind.has_halves);
+	uint32_t nr = 1 + kind.has_min + kind.super + kind.has_halves;
+
+	return Q8_WIDE_CODES + 64u * (kind.has_min && kind.has_halves ? nr + 2 : nr);
 }
 
 /* Bytes of one column in a block of a tile. */
@@ -79,8 +104,8 @@ static inline uint32_t q8_column_bytes(struct q8_kind kind)
 
 /*
  * One group against one tile. A tile is, per block: int8 q[cols][32], float
- * d[cols], then int32 -offset * sum [cols] (Q6_K: of each half, [2][cols]), or
- * float d * sum [cols] for types with mins.
+ * d[cols], then int32 -offset * sum [cols] (Q3_K, Q6_K: of each half, [2][cols]),
+ * or float d * sum [cols] for types with mins (Q2_K: the halves' sums [2][cols]).
  */
 struct q8_run {
 	struct pack_planes planes; /* at the first block: of packed kernels */
@@ -117,7 +142,7 @@ static inline void q8_cursor_next(struct q8_kind kind, struct q8_cursor *at, uin
 		at->scales += q8_scale_bytes(kind);
 }
 
-/* Needs about 240 KiB of stack. */
+/* Needs about 250 KiB of stack. */
 void linear_q8_walk(const struct linear_q8_args *args, const struct q8_linear *linear);
 
 #endif /* TARN_KERNELS_LINEAR_Q8_TILE_H */

@@ -42,14 +42,17 @@ static uint8_t *tile_at(struct q8_walk *walk, const struct q8_tile *tile)
 	       (size_t)tile->first_col * walk->piece_blocks * q8_column_bytes(walk->linear->kind);
 }
 
-/* The sums a kernel needs of one block, at @aux and, for Q6_K, @aux + nr_cols. */
+/* The sums a kernel needs of one block, at @aux and, where halves count, @aux + nr_cols. */
 static inline void gather_sums(struct q8_kind kind, const int16_t *sum16, float d, uint32_t nr_cols,
 			       uint8_t *aux)
 {
 	int32_t sum = sum16[0] + sum16[1];
 	int32_t offset = q8_offset(kind);
 
-	if (kind.has_min) {
+	if (kind.has_min && kind.has_halves) {
+		store_u32(aux, f32_to_bits((float)sum16[0]));
+		store_u32(aux + 4 * (size_t)nr_cols, f32_to_bits((float)sum16[1]));
+	} else if (kind.has_min) {
 		store_u32(aux, f32_to_bits(d * (float)sum));
 	} else if (kind.has_halves) {
 		store_u32(aux, (uint32_t)(-offset * sum16[0]));

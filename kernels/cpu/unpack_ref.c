@@ -6,63 +6,84 @@
  */
 #include "kernels/cpu/kernels_private.h"
 
-static void unpack_codes(enum pack_type type, const struct pack_planes *planes, uint32_t block,
-			 int16_t (*q)[PACK_ROWS])
+/* Code of value k = 4 i + c at lane byte @at = 4 r + c. */
+static unsigned int code_at(const struct pack_format *format, const uint8_t *codes,
+			    const uint8_t *high, unsigned int i, unsigned int at)
 {
-	const struct pack_format *format = pack_format_get(type);
+	unsigned int code, low_bits = 4;
+
+	if (format->code_bytes == 512)
+		return codes[64 * i + at];
+	if (format->code_bytes == 128) {
+		code = codes[64 * (i / 4) + at] >> (2 * (i % 4)) & 3;
+		low_bits = 2;
+	} else {
+		code = codes[64 * (i % 4) + at] >> (4 * (i / 4)) & 15;
+	}
+	if (format->high_bytes == 64)
+		code |= (high[at] >> i & 1) << low_bits;
+	else if (format->high_bytes == 128)
+		code |= (high[64 * (i / 4) + at] >> (2 * (i % 4)) & 3) << low_bits;
+	return code;
+}
+
+static void unpack_codes(const struct pack_format *format, const struct pack_planes *planes,
+			 uint32_t block, int16_t (*q)[PACK_ROWS])
+{
 	const uint8_t *codes = planes->codes + (uint64_t)block * format->code_bytes;
 	const uint8_t *high = planes->high + (uint64_t)block * format->high_bytes;
 
 	for (unsigned int k = 0; k < ACT_BLOCK; k++) {
-		unsigned int i = k / 4, c = k % 4;
-
 		for (unsigned int r = 0; r < PACK_ROWS; r++) {
-			unsigned int at = 4 * r + c;
-			unsigned int code;
+			unsigned int code = code_at(format, codes, high, k / 4, 4 * r + k % 4);
 
-			if (format->offset == 128)
-				code = codes[64 * i + at];
-			else
-				code = codes[64 * (i % 4) + at] >> (4 * (i / 4)) & 15;
-			if (format->high_bytes == 64)
-				code |= (high[at] >> i & 1) << 4;
-			else if (format->high_bytes == 128)
-				code |= (high[64 * (i / 4) + at] >> (2 * (i % 4)) & 3) << 4;
-			q[k][r] = (int16_t)((int)code - format->offset);
+			q[k][r] = format->values ? format->values[code] :
+						   (int16_t)((int)code - format->offset);
 		}
 	}
 }
 
-static void unpack_simple_scales(const struct pack_format *format, const uint8_t *scales,
+static void unpack_simple_scales(enum pack_type type, const uint8_t *scales,
 				 struct unpacked_block *out_block)
 {
+	bool has_min = pack_format_get(type)->has_min;
+
 	for (unsigned int r = 0; r < PACK_ROWS; r++) {
-		out_block->d[r] = f16_to_f32(load_u16(scales + 2 * r));
-		out_block->m[r] = format->has_min ? f16_to_f32(load_u16(scales + 32 + 2 * r)) : 0;
-		out_block->sc[0][r] = 1;
-		out_block->sc[1][r] = 1;
+		out_block->d[r] = type == PACK_MXFP4 ? e8m0_half_to_f32(scales[r]) :
+						       f16_to_f32(load_u16(scales + 2 * r));
+		out_block->m[r] = has_min ? f16_to_f32(load_u16(scales + 32 + 2 * r)) : 0;
+		for (unsigned int half = 0; half < 2; half++) {
+			out_block->sc[half][r] = 1;
+			out_block->mn[half][r] = 1;
+		}
 	}
 }
 
 static void unpack_super_scales(const struct pack_format *format, const uint8_t *scales,
 				unsigned int sub, struct unpacked_block *out_block)
 {
-	const uint8_t *sc = scales + 64;
-	const uint8_t *mn = scales + 192;
-
 	for (unsigned int r = 0; r < PACK_ROWS; r++) {
-		out_block->d[r] = f16_to_f32(load_u16(scales + 2 * r));
-		if (format->has_min) {
-			float dmin = f16_to_f32(load_u16(scales + 32 + 2 * r));
+		float dmin = format->has_min ? f16_to_f32(load_u16(scales + 32 + 2 * r)) : 0;
 
-			out_block->sc[0][r] = sc[16 * sub + r];
-			out_block->sc[1][r] = sc[16 * sub + r];
-			out_block->m[r] = -(dmin * (float)mn[16 * sub + r]);
-		} else {
-			out_block->sc[0][r] = (int8_t)sc[16 * (2 * sub) + r];
-			out_block->sc[1][r] = (int8_t)sc[16 * (2 * sub + 1) + r];
-			out_block->m[r] = 0;
+		out_block->d[r] = f16_to_f32(load_u16(scales + 2 * r));
+		out_block->m[r] = format->has_min ? -dmin : 0;
+		for (unsigned int half = 0; half < 2; half++) {
+			unsigned int s = format->has_halves ? 2 * sub + half : sub;
+			uint8_t sc = scales[format->sc_at + 16 * s + r];
+			int16_t *to = &out_block->sc[half][r];
+
+			out_block->mn[half][r] = 1;
+			if (!format->has_min) {
+				*to = (int8_t)sc;
+			} else if (format->has_halves) {
+				*to = sc & 15;
+				out_block->mn[half][r] = sc >> 4;
+			} else {
+				*to = sc;
+			}
 		}
+		if (format->has_min && !format->has_halves)
+			out_block->m[r] = -(dmin * (float)scales[192 + 16 * sub + r]);
 	}
 }
 
@@ -74,9 +95,9 @@ void unpack_block_ref(enum pack_type type, const struct pack_planes *planes, uin
 	const uint8_t *scales =
 		planes->scales + (uint64_t)(block / per_entry) * format->scale_bytes;
 
-	unpack_codes(type, planes, block, out_block->q);
+	unpack_codes(format, planes, block, out_block->q);
 	if (per_entry == 1)
-		unpack_simple_scales(format, scales, out_block);
+		unpack_simple_scales(type, scales, out_block);
 	else
 		unpack_super_scales(format, scales, block % per_entry, out_block);
 }

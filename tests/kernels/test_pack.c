@@ -27,6 +27,12 @@ TEST(layout_gives_the_documented_sizes)
 		{ PACK_Q4_K, 256, 320 + 8 * 256 },
 		{ PACK_Q5_K, 512, 640 + 16 * 320 },
 		{ PACK_Q6_K, 256, 320 + 8 * 384 },
+		{ PACK_Q2_K, 256, 320 + 8 * 128 },
+		{ PACK_Q3_K, 512, 576 + 16 * 192 },
+		{ PACK_Q3_K, 256, 320 + 8 * 192 },
+		{ PACK_IQ4_NL, 64, 2 * (32 + 256) },
+		{ PACK_IQ4_XS, 512, 320 + 16 * 256 },
+		{ PACK_MXFP4, 128, 4 * (16 + 256) },
 	};
 	struct packed_matrix m;
 
@@ -43,14 +49,14 @@ TEST(layout_refuses_what_cannot_be)
 {
 	struct packed_matrix m;
 
-	EXPECT_EQ(0u, pack_layout(&m, (enum pack_type)23, 16, 256));
+	EXPECT_EQ(0u, pack_layout(&m, (enum pack_type)22, 16, 256));
 	EXPECT_EQ(0u, pack_layout(&m, (enum pack_type)4, 16, 256));
 	EXPECT_EQ(0u, pack_layout(&m, (enum pack_type) - 1, 16, 256));
 	EXPECT_EQ(0u, pack_layout(&m, (enum pack_type)1000, 16, 256));
 	EXPECT_EQ(0u, pack_layout(&m, PACK_Q4_1, 16, 33));
 	EXPECT_EQ(0u, pack_layout(&m, PACK_Q8_0, 16, 16));
 	EXPECT_EQ(0u, pack_layout(&m, PACK_Q6_K, 16, 128));
-	EXPECT_EQ(0u, pack_source_row_bytes((enum pack_type)23, 256));
+	EXPECT_EQ(0u, pack_source_row_bytes((enum pack_type)22, 256));
 	EXPECT_EQ(210u, pack_source_row_bytes(PACK_Q6_K, 256));
 	/* 2^28 groups of 2^38 bytes. */
 	EXPECT_EQ(0u, pack_layout(&m, PACK_F32, UINT32_MAX, UINT32_MAX));
@@ -106,6 +112,26 @@ TEST(rows_come_back_as_the_file_has_them)
 	}
 }
 
+/* Bytes of the plane of scales, as the format says. */
+static uint32_t scales_bytes(const struct packed_matrix *m)
+{
+	uint32_t nb = m->nr_cols / 32;
+
+	switch (m->type) {
+	case PACK_Q4_1:
+	case PACK_Q5_1:
+		return nb * 64;
+	case PACK_MXFP4:
+		return nb * 16;
+	case PACK_Q3_K:
+		return nb / 8 * 288;
+	case PACK_IQ4_XS:
+		return nb / 8 * 160;
+	default:
+		return weights_block(m->type) == 256 ? nb / 8 * 320 : nb * 32;
+	}
+}
+
 /* The code of (row, k), found by the format's description. */
 static unsigned int code_at(const struct packed_matrix *m, uint32_t row,
 			    uint32_t k)
@@ -113,26 +139,25 @@ static unsigned int code_at(const struct packed_matrix *m, uint32_t row,
 	uint32_t nb = m->nr_cols / 32, r = row % 16, b = k / 32;
 	uint32_t i = k % 32 / 4, c = k % 4;
 	const uint8_t *group = m->data + row / 16 * m->group_bytes;
-	bool is_super = weights_block(m->type) == 256;
-	bool has_min = m->type == PACK_Q4_1 || m->type == PACK_Q5_1;
-	uint32_t scales = is_super ? nb / 8 * 320 : nb * (has_min ? 64 : 32);
-	const uint8_t *codes = group + (scales + 63) / 64 * 64;
-	const uint8_t *high = codes + nb * 256;
-	unsigned int code;
+	const uint8_t *codes = group + (scales_bytes(m) + 63) / 64 * 64;
+	bool is_short = m->type == PACK_Q2_K || m->type == PACK_Q3_K;
+	const uint8_t *high = codes + nb * (is_short ? 128 : 256);
+	const uint8_t *pairs = is_short ? codes : high;
+	unsigned int code, two = 0, one = 0;
 
 	if (m->type == PACK_Q8_0)
 		return codes[((b * 8 + i) * 16 + r) * 4 + c];
-	code = codes[((b * 4 + i % 4) * 16 + r) * 4 + c];
-	code = i < 4 ? code & 15 : code >> 4;
+	if (is_short || m->type == PACK_Q6_K)
+		two = pairs[((b * 2 + i / 4) * 16 + r) * 4 + c] >>
+			      (2 * (i % 4)) &
+		      3;
 	if (m->type == PACK_Q5_0 || m->type == PACK_Q5_1 ||
-	    m->type == PACK_Q5_K)
-		code |= (high[(b * 16 + r) * 4 + c] >> i & 1) << 4;
-	if (m->type == PACK_Q6_K)
-		code |= (high[((b * 2 + i / 4) * 16 + r) * 4 + c] >>
-				 (2 * (i % 4)) &
-			 3)
-			<< 4;
-	return code;
+	    m->type == PACK_Q5_K || m->type == PACK_Q3_K)
+		one = high[(b * 16 + r) * 4 + c] >> i & 1;
+	if (is_short)
+		return two | one << 2;
+	code = codes[((b * 4 + i % 4) * 16 + r) * 4 + c];
+	return (i < 4 ? code & 15 : code >> 4) | one << 4 | two << 4;
 }
 
 TEST(codes_lie_where_the_format_says)
@@ -182,12 +207,17 @@ TEST(missing_rows_and_padding_are_zero)
 
 		memcpy(zeros, src + 16 * row_bytes, row_bytes);
 		whole = weights_pack(type, 16, nr_cols, zeros, &full);
-		/* Zero bytes of Q8_0 are code 128; a missing row is not a row of zeros there. */
-		if (type != PACK_Q8_0)
+		/*
+		 * Zero bytes of Q8_0 are code 128, of Q3_K and IQ4_XS sub-scales of -32: a missing
+		 * row is not a row of zeros there.
+		 */
+		if (type == PACK_Q8_0)
+			EXPECT_EQ(0, packed[m.group_bytes + 128 + 4]);
+		else if (type == PACK_Q3_K || type == PACK_IQ4_XS)
+			EXPECT_EQ(0, packed[m.group_bytes + 32 + 1]);
+		else
 			EXPECT_MEMEQ(whole, packed + m.group_bytes,
 				     m.group_bytes);
-		else
-			EXPECT_EQ(0, packed[m.group_bytes + 128 + 4]);
 		free(src);
 		free(packed);
 		free(zeros);

@@ -7,8 +7,9 @@
 #include <string.h>
 
 const enum pack_type weights_types[WEIGHTS_NR_TYPES] = {
-	PACK_F32,  PACK_F16,  PACK_BF16, PACK_Q4_0, PACK_Q4_1, PACK_Q5_0,
-	PACK_Q5_1, PACK_Q8_0, PACK_Q4_K, PACK_Q5_K, PACK_Q6_K,
+	PACK_F32,  PACK_F16,	PACK_BF16,   PACK_Q4_0,	 PACK_Q4_1, PACK_Q5_0,
+	PACK_Q5_1, PACK_Q8_0,	PACK_Q4_K,   PACK_Q5_K,	 PACK_Q6_K, PACK_Q2_K,
+	PACK_Q3_K, PACK_IQ4_NL, PACK_IQ4_XS, PACK_MXFP4,
 };
 
 static const struct {
@@ -28,6 +29,11 @@ static const struct {
 	[PACK_Q4_K] = { "Q4_K", 256, 144, { 0, 2 } },
 	[PACK_Q5_K] = { "Q5_K", 256, 176, { 0, 2 } },
 	[PACK_Q6_K] = { "Q6_K", 256, 210, { 208, -1 } },
+	[PACK_Q2_K] = { "Q2_K", 256, 84, { 80, 82 } },
+	[PACK_Q3_K] = { "Q3_K", 256, 110, { 108, -1 } },
+	[PACK_IQ4_NL] = { "IQ4_NL", 32, 18, { 0, -1 } },
+	[PACK_IQ4_XS] = { "IQ4_XS", 256, 136, { 0, -1 } },
+	[PACK_MXFP4] = { "MXFP4", 32, 17, { -1, -1 } },
 };
 
 const char *weights_name(enum pack_type type)
@@ -82,6 +88,10 @@ uint8_t *weights_make(enum pack_type type, uint32_t nr_rows, uint32_t nr_cols,
 
 			memcpy(block + info[type].f16_at[s], &h, 2);
 		}
+		/* Up to 2^111: sums of any length here stay finite. */
+		if (type == PACK_MXFP4)
+			block[0] = (uint8_t)(tame ? 119 + rng_u32(rng) % 4 :
+						    rng_u32(rng) % 240);
 		if (type == PACK_F32)
 			memcpy(block, &f, 4);
 		if (type == PACK_BF16)
@@ -125,6 +135,44 @@ static int code_q6_k(const uint8_t *block, uint32_t k)
 	       16 * (high / (1 << 2 * quarter) % 4);
 }
 
+static int code_q2_k(const uint8_t *qs, uint32_t k)
+{
+	return qs[k / 128 * 32 + k % 32] / (1 << 2 * (k % 128 / 32)) % 4;
+}
+
+/* The sub-scale of 16 values of Q3_K: four bits in one place, two in another. */
+static int scale_q3_k(const uint8_t *s, uint32_t i)
+{
+	int low = i < 8 ? s[i] % 16 : s[i - 8] / 16;
+
+	return low + 16 * (s[8 + i % 4] / (1 << 2 * (i / 4)) % 4) - 32;
+}
+
+static int scale_iq4_xs(const uint8_t *block, uint32_t i)
+{
+	int low = i % 2 ? block[4 + i / 2] / 16 : block[4 + i / 2] % 16;
+	int high = block[2 + i / 4] / (1 << 2 * (i % 4)) % 4;
+
+	return low + 16 * high - 32;
+}
+
+/* Quantiles of a bell curve, and the positive values of E2M1. */
+static int iq4_value(int code)
+{
+	static const int values[] = { -127, -104, -83, -65, -49, -35, -22, -10,
+				      1,    13,	  25,  38,  53,	 69,  89,  113 };
+
+	return values[code];
+}
+
+static double fp4_value(int code)
+{
+	int e = code / 2 % 4, m = code % 2;
+	double v = e ? ldexp(1 + m / 2.0, e - 1) : m / 2.0;
+
+	return code & 8 ? -v : v;
+}
+
 int weights_code(enum pack_type type, const uint8_t *row, uint32_t k)
 {
 	const uint8_t *block =
@@ -145,6 +193,14 @@ int weights_code(enum pack_type type, const uint8_t *row, uint32_t k)
 					    0);
 	case PACK_Q6_K:
 		return code_q6_k(block, at);
+	case PACK_Q2_K:
+		return code_q2_k(block + 16, at);
+	case PACK_Q3_K:
+		return code_q2_k(block + 32, at) +
+		       4 * (block[at % 32] / (1 << at / 32) % 2);
+	case PACK_IQ4_XS:
+		low = block + 8 + at / 32 * 16 + at % 16;
+		return at % 32 < 16 ? *low % 16 : *low / 16;
 	default:
 		low = block + info[type].bytes - 16 + at % 16;
 		high = block + info[type].bytes - 20 + at / 8;
@@ -188,6 +244,21 @@ double weights_value(enum pack_type type, const uint8_t *row, uint32_t k)
 	case PACK_Q6_K:
 		return half(block + 208) * (int8_t)block[192 + at / 16] *
 		       (weights_code(type, row, k) - 32);
+	case PACK_Q2_K:
+		return half(block + 80) * (block[at / 16] % 16) *
+			       weights_code(type, row, k) -
+		       half(block + 82) * (block[at / 16] / 16);
+	case PACK_Q3_K:
+		return half(block + 108) * scale_q3_k(block + 96, at / 16) *
+		       (weights_code(type, row, k) - 4);
+	case PACK_IQ4_NL:
+		return half(block) * iq4_value(weights_code(type, row, k));
+	case PACK_IQ4_XS:
+		return half(block) * scale_iq4_xs(block, at / 32) *
+		       iq4_value(weights_code(type, row, k));
+	case PACK_MXFP4:
+		return ldexp(fp4_value(weights_code(type, row, k)),
+			     block[0] - 127);
 	}
 	return NAN;
 }

@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/kernels_cpu.h"
 
-enum { WEIGHTS_NR_TYPES = 11 };
+enum { WEIGHTS_NR_TYPES = 16 };
 
 extern const enum pack_type weights_types[WEIGHTS_NR_TYPES];
 const char *weights_name(enum pack_type type);
@@ -26,8 +26,8 @@ float rng_unit(struct rng *rng);
 
 /*
  * @nr_rows rows of @nr_cols weights: every code and sub-scale value, scales any
- * finite f16, subnormal ones included (@tame: around 2^-8 instead). Freed by the
- * caller.
+ * finite f16, subnormal ones included, or any exponent whose sums stay finite (@tame:
+ * around 2^-8 instead). Freed by the caller.
  */
 uint8_t *weights_make(enum pack_type type, uint32_t nr_rows, uint32_t nr_cols,
 		      bool tame, struct rng *rng);
