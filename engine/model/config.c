@@ -14,6 +14,8 @@
 static const struct model_arch *const archs[] = {
 	&model_arch_llama,
 	&model_arch_gemma3,
+	&model_arch_qwen2,
+	&model_arch_qwen3,
 };
 
 enum {
@@ -155,6 +157,22 @@ static int read_shape(const struct gguf *gguf, struct model_config *c,
 	return rc;
 }
 
+/* Mixtral's files say "llama" too: they are known by their experts. */
+static int refuse_experts(const struct gguf *gguf, const struct model_config *c,
+			  char *err, size_t errlen)
+{
+	uint32_t nr;
+	int rc =
+		model_key_u32(gguf, "expert_count", false, 0, &nr, err, errlen);
+
+	if (rc || !nr)
+		return rc;
+	snprintf(err, errlen,
+		 "%s.expert_count is %u: mixtures of experts are not supported",
+		 c->arch, nr);
+	return -ENOTSUP;
+}
+
 static int check_shape(const struct model_config *c, char *err, size_t errlen)
 {
 	const struct {
@@ -277,7 +295,9 @@ int model_config_read(const struct gguf *gguf, struct model_config *c,
 		return -ENOTSUP;
 	}
 	*c = (struct model_config){ .arch = arch->name, .embed_scale = 1 };
-	rc = read_shape(gguf, c, err, errlen);
+	rc = refuse_experts(gguf, c, err, errlen);
+	if (!rc)
+		rc = read_shape(gguf, c, err, errlen);
 	if (!rc)
 		rc = model_key_f32(gguf, "attention.layer_norm_rms_epsilon",
 				   true, 0, &c->norm_eps, err, errlen);

@@ -103,9 +103,14 @@ bool gguf_type_supported(uint32_t type)
 	case GGUF_TYPE_Q5_0:
 	case GGUF_TYPE_Q5_1:
 	case GGUF_TYPE_Q8_0:
+	case GGUF_TYPE_Q2_K:
+	case GGUF_TYPE_Q3_K:
 	case GGUF_TYPE_Q4_K:
 	case GGUF_TYPE_Q5_K:
 	case GGUF_TYPE_Q6_K:
+	case GGUF_TYPE_IQ4_NL:
+	case GGUF_TYPE_IQ4_XS:
+	case GGUF_TYPE_MXFP4:
 		return true;
 	default:
 		return false;

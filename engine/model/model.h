@@ -51,8 +51,9 @@ struct model_config {
 	float norm_eps;
 	float embed_scale, attn_scale, logit_softcap;
 	enum backend_act act;
-	bool has_qk_norm, has_post_norms,
-		has_attn_bias; /* bias: optional in the file */
+	bool has_qk_norm, has_post_norms;
+	/* Biases of q, k and v: there may be some; there must be all. */
+	bool has_attn_bias, needs_attn_bias;
 	uint32_t nr_ropes;
 	struct model_rope ropes[BACKEND_MAX_ROPES];
 	uint32_t window_tokens;
@@ -70,8 +71,9 @@ struct model_arch {
 			char *err, size_t errlen);
 };
 
-/* arch_llama.c, arch_gemma3.c */
-extern const struct model_arch model_arch_llama, model_arch_gemma3;
+/* arch_*.c */
+extern const struct model_arch model_arch_llama, model_arch_gemma3,
+	model_arch_qwen2, model_arch_qwen3;
 
 struct model {
 	struct model_config config;

@@ -93,6 +93,7 @@ static int declare_layer(struct declare *d, uint32_t il)
 	uint32_t n_q = c->n_q_heads * c->head_dim,
 		 n_kv = c->n_kv_heads * c->head_dim;
 	bool windowed = model_is_windowed(c, il);
+	enum presence bias = c->needs_attn_bias ? REQUIRED : OPTIONAL;
 	const struct {
 		const char *name;
 		bool wanted;
@@ -106,12 +107,9 @@ static int declare_layer(struct declare *d, uint32_t il)
 		{ "attn_k.weight", true, REQUIRED, c->n_embd, n_kv, &l->k },
 		{ "attn_v.weight", true, REQUIRED, c->n_embd, n_kv, &l->v },
 		{ "attn_output.weight", true, REQUIRED, n_q, c->n_embd, &l->o },
-		{ "attn_q.bias", c->has_attn_bias, OPTIONAL, n_q, 0,
-		  &l->q_bias },
-		{ "attn_k.bias", c->has_attn_bias, OPTIONAL, n_kv, 0,
-		  &l->k_bias },
-		{ "attn_v.bias", c->has_attn_bias, OPTIONAL, n_kv, 0,
-		  &l->v_bias },
+		{ "attn_q.bias", c->has_attn_bias, bias, n_q, 0, &l->q_bias },
+		{ "attn_k.bias", c->has_attn_bias, bias, n_kv, 0, &l->k_bias },
+		{ "attn_v.bias", c->has_attn_bias, bias, n_kv, 0, &l->v_bias },
 		{ "attn_q_norm.weight", c->has_qk_norm, REQUIRED, c->head_dim,
 		  0, &l->q_norm },
 		{ "attn_k_norm.weight", c->has_qk_norm, REQUIRED, c->head_dim,
@@ -173,8 +171,11 @@ static int declare_rope_factors(struct declare *d)
 	const struct model_config *c = &d->model->config;
 	const struct gguf_tensor *t;
 	uint32_t n = c->ropes[0].nr_rot / 2;
-	int rc = find(d, "rope_freqs.weight", OPTIONAL, n, 0, &t);
+	int rc;
 
+	if (!c->ropes[0].use_factors)
+		return 0;
+	rc = find(d, "rope_freqs.weight", OPTIONAL, n, 0, &t);
 	if (rc || !t)
 		return rc;
 	if (t->type != GGUF_TYPE_F32) {

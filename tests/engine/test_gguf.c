@@ -450,18 +450,20 @@ TEST(tensor_types_have_names_and_blocks)
 
 	EXPECT_STREQ("Q4_K", gguf_type_name(GGUF_TYPE_Q4_K, buf, sizeof(buf)));
 	EXPECT_STREQ("BF16", gguf_type_name(GGUF_TYPE_BF16, buf, sizeof(buf)));
-	EXPECT_STREQ("IQ4_XS", gguf_type_name(23, buf, sizeof(buf)));
+	EXPECT_STREQ("IQ3_S", gguf_type_name(21, buf, sizeof(buf)));
 	EXPECT_STREQ("type 99", gguf_type_name(99, buf, sizeof(buf)));
 	EXPECT_STREQ("type 4294967295",
 		     gguf_type_name(UINT32_MAX, buf, sizeof(buf)));
 
 	static const uint32_t wanted[][3] = {
-		{ GGUF_TYPE_F32, 1, 4 },      { GGUF_TYPE_F16, 1, 2 },
-		{ GGUF_TYPE_BF16, 1, 2 },     { GGUF_TYPE_Q4_0, 32, 18 },
-		{ GGUF_TYPE_Q4_1, 32, 20 },   { GGUF_TYPE_Q5_0, 32, 22 },
-		{ GGUF_TYPE_Q5_1, 32, 24 },   { GGUF_TYPE_Q8_0, 32, 34 },
-		{ GGUF_TYPE_Q4_K, 256, 144 }, { GGUF_TYPE_Q5_K, 256, 176 },
-		{ GGUF_TYPE_Q6_K, 256, 210 },
+		{ GGUF_TYPE_F32, 1, 4 },	{ GGUF_TYPE_F16, 1, 2 },
+		{ GGUF_TYPE_BF16, 1, 2 },	{ GGUF_TYPE_Q4_0, 32, 18 },
+		{ GGUF_TYPE_Q4_1, 32, 20 },	{ GGUF_TYPE_Q5_0, 32, 22 },
+		{ GGUF_TYPE_Q5_1, 32, 24 },	{ GGUF_TYPE_Q8_0, 32, 34 },
+		{ GGUF_TYPE_Q4_K, 256, 144 },	{ GGUF_TYPE_Q5_K, 256, 176 },
+		{ GGUF_TYPE_Q6_K, 256, 210 },	{ GGUF_TYPE_Q2_K, 256, 84 },
+		{ GGUF_TYPE_Q3_K, 256, 110 },	{ GGUF_TYPE_IQ4_NL, 32, 18 },
+		{ GGUF_TYPE_IQ4_XS, 256, 136 }, { GGUF_TYPE_MXFP4, 32, 17 },
 	};
 
 	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -472,8 +474,8 @@ TEST(tensor_types_have_names_and_blocks)
 	}
 	for (uint32_t type = 0; type < 100; type++)
 		nr_supported += gguf_type_supported(type);
-	EXPECT_EQ(11, nr_supported);
-	EXPECT_EQ(0, gguf_type_block(23, &elems, &bytes));
+	EXPECT_EQ(16, nr_supported);
+	EXPECT_EQ(0, gguf_type_block(21, &elems, &bytes));
 	EXPECT_EQ(-ENOTSUP, gguf_type_block(4, &elems, &bytes));
 	EXPECT_EQ(-ENOTSUP, gguf_type_block(43, &elems, &bytes));
 }

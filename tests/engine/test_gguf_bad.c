@@ -412,6 +412,41 @@ TEST(tensors_lie_inside_the_file)
 		   "tensor t: ends at byte 132, the file has 128 (truncated?)");
 }
 
+TEST(blocks_that_are_cut_short_are_refused)
+{
+	static const struct {
+		const char *name;
+		uint32_t type, block, bytes;
+	} types[] = {
+		{ "Q2_K", GGUF_TYPE_Q2_K, 256, 84 },
+		{ "Q3_K", GGUF_TYPE_Q3_K, 256, 110 },
+		{ "IQ4_NL", GGUF_TYPE_IQ4_NL, 32, 18 },
+		{ "IQ4_XS", GGUF_TYPE_IQ4_XS, 256, 136 },
+		{ "MXFP4", GGUF_TYPE_MXFP4, 32, 17 },
+	};
+	char message[128];
+	WRITER(w);
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		uint64_t dims[] = { 2 * types[i].block, 3 };
+		uint32_t bytes = 6 * types[i].bytes;
+
+		gw_tensor(&w, "w", types[i].type, 2, dims, NULL, bytes - 1);
+		snprintf(
+			message, sizeof(message),
+			"tensor w: ends at byte %u, the file has %u (truncated?)",
+			96 + bytes, 95 + bytes);
+		expect_bad(&w, -EINVAL, message);
+		dims[0] -= types[i].block / 2;
+		gw_tensor(&w, "w", types[i].type, 2, dims, NULL, bytes);
+		snprintf(
+			message, sizeof(message),
+			"tensor w: row of %u elements is not whole %s blocks of %u",
+			3 * types[i].block / 2, types[i].name, types[i].block);
+		expect_bad(&w, -EINVAL, message);
+	}
+}
+
 TEST(overlapping_tensors_are_refused)
 {
 	WRITER(w);

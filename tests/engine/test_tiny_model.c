@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiny random models of both architectures in every tensor type: the engine's
+ * Tiny random models of each architecture in every tensor type: the engine's
  * logits against a forward pass written plainly in double on weights that the
  * test dequantises itself (tiny_model.h, tiny_forward.h).
  */
@@ -25,15 +25,17 @@ FIXTURE(tiny)
 };
 FIXTURE_VARIANT(tiny)
 {
-	bool is_gemma;
+	struct tiny_spec (*spec)(uint32_t type);
 	uint32_t type;
 	bool is_untied, has_bias, has_rope_freqs;
 	float rope_factor, softcap;
 	uint32_t nr_rot; /* 0: whole heads */
 };
-#define EACH_ARCH(name, t)                                    \
-	FIXTURE_VARIANT_ADD(tiny, llama_##name){ .type = t }; \
-	FIXTURE_VARIANT_ADD(tiny, gemma3_##name){ .is_gemma = true, .type = t };
+#define EACH_ARCH(name, t)                                                  \
+	FIXTURE_VARIANT_ADD(tiny, llama_##name){ tiny_llama, .type = t };   \
+	FIXTURE_VARIANT_ADD(tiny, gemma3_##name){ tiny_gemma3, .type = t }; \
+	FIXTURE_VARIANT_ADD(tiny, qwen2_##name){ tiny_qwen2, .type = t };   \
+	FIXTURE_VARIANT_ADD(tiny, qwen3_##name){ tiny_qwen3, .type = t };
 EACH_ARCH(f32, GGUF_TYPE_F32)
 EACH_ARCH(f16, GGUF_TYPE_F16)
 EACH_ARCH(bf16, GGUF_TYPE_BF16)
@@ -42,37 +44,47 @@ EACH_ARCH(q4_1, GGUF_TYPE_Q4_1)
 EACH_ARCH(q5_0, GGUF_TYPE_Q5_0)
 EACH_ARCH(q5_1, GGUF_TYPE_Q5_1)
 EACH_ARCH(q8_0, GGUF_TYPE_Q8_0)
+EACH_ARCH(q2_k, GGUF_TYPE_Q2_K)
+EACH_ARCH(q3_k, GGUF_TYPE_Q3_K)
 EACH_ARCH(q4_k, GGUF_TYPE_Q4_K)
 EACH_ARCH(q5_k, GGUF_TYPE_Q5_K)
 EACH_ARCH(q6_k, GGUF_TYPE_Q6_K)
-FIXTURE_VARIANT_ADD(tiny, llama_untied){ .type = GGUF_TYPE_Q8_0,
+EACH_ARCH(iq4_nl, GGUF_TYPE_IQ4_NL)
+EACH_ARCH(iq4_xs, GGUF_TYPE_IQ4_XS)
+EACH_ARCH(mxfp4, GGUF_TYPE_MXFP4)
+FIXTURE_VARIANT_ADD(tiny, llama_untied){ tiny_llama, .type = GGUF_TYPE_Q8_0,
 					 .is_untied = true };
-FIXTURE_VARIANT_ADD(tiny, llama_biases){ .type = GGUF_TYPE_Q4_1,
+FIXTURE_VARIANT_ADD(tiny, llama_biases){ tiny_llama, .type = GGUF_TYPE_Q4_1,
 					 .has_bias = true };
-FIXTURE_VARIANT_ADD(tiny, llama_rope_factors){ .type = GGUF_TYPE_F32,
+FIXTURE_VARIANT_ADD(tiny, llama_rope_factors){ tiny_llama,
+					       .type = GGUF_TYPE_F32,
 					       .has_rope_freqs = true };
-FIXTURE_VARIANT_ADD(tiny, llama_rope_scaling){ .type = GGUF_TYPE_F32,
+FIXTURE_VARIANT_ADD(tiny, llama_rope_scaling){ tiny_llama,
+					       .type = GGUF_TYPE_F32,
 					       .rope_factor = 4 };
-FIXTURE_VARIANT_ADD(tiny, llama_rope_of_half_a_head){ .type = GGUF_TYPE_F32,
+FIXTURE_VARIANT_ADD(tiny, llama_rope_of_half_a_head){ tiny_llama,
+						      .type = GGUF_TYPE_F32,
 						      .nr_rot = 8 };
 FIXTURE_VARIANT_ADD(tiny, llama_everything){
-	.type = GGUF_TYPE_BF16,
-	.is_untied = true,
-	.has_bias = true,
-	.rope_factor = 2,
-	.nr_rot = 12,
+	tiny_llama,	  .type = GGUF_TYPE_BF16, .is_untied = true,
+	.has_bias = true, .rope_factor = 2,	  .nr_rot = 12,
 };
-FIXTURE_VARIANT_ADD(tiny, gemma3_softcap){ .is_gemma = true,
-					   .type = GGUF_TYPE_Q8_0,
+FIXTURE_VARIANT_ADD(tiny, gemma3_softcap){ tiny_gemma3, .type = GGUF_TYPE_Q8_0,
 					   .softcap = 1.5f };
+FIXTURE_VARIANT_ADD(tiny, qwen2_untied){ tiny_qwen2, .type = GGUF_TYPE_Q3_K,
+					 .has_bias = true, .is_untied = true };
+FIXTURE_VARIANT_ADD(tiny, qwen3_untied){ tiny_qwen3, .type = GGUF_TYPE_IQ4_XS,
+					 .is_untied = true };
+FIXTURE_VARIANT_ADD(tiny, qwen3_rope_scaling){ tiny_qwen3,
+					       .type = GGUF_TYPE_F32,
+					       .rope_factor = 4 };
 
 FIXTURE_SETUP(tiny)
 {
-	struct tiny_spec spec = variant->is_gemma ? tiny_gemma3(variant->type) :
-						    tiny_llama(variant->type);
+	struct tiny_spec spec = variant->spec(variant->type);
 
 	spec.is_untied = variant->is_untied;
-	spec.has_bias = variant->has_bias;
+	spec.has_bias |= variant->has_bias;
 	spec.has_rope_freqs = variant->has_rope_freqs;
 	spec.softcap = variant->softcap;
 	if (variant->rope_factor > 0)

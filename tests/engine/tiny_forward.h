@@ -55,13 +55,13 @@ static inline bool tiny_is_local(const struct tiny_spec *s, uint32_t layer)
 	return s->window && layer % 6 != 5;
 }
 
-/* Llama rotates neighbours, gemma3 the halves; local layers have a base of their own. */
+/* Llama rotates neighbours, others the halves; local layers have a base of their own. */
 static inline void tiny_rope(const struct tiny_model *m, uint32_t layer,
 			     uint32_t pos, double *head)
 {
 	const struct tiny_spec *s = &m->spec;
 	const double *freqs = tiny_weights(m, "rope_freqs.weight");
-	bool is_local = tiny_is_local(s, layer), halves = s->window > 0;
+	bool is_local = tiny_is_local(s, layer), halves = s->is_neox;
 	uint32_t nr_pairs = s->nr_rot / 2;
 
 	for (uint32_t i = 0; i < nr_pairs; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiny models for tests: random llama and gemma3 files of any tensor type,
- * whole or with one thing wrong, in an anonymous file; and their weights
- * dequantised, one value after the other, by the published block layouts.
+ * Tiny models for tests: random files of every architecture and tensor type,
+ * whole or with one thing wrong, in an anonymous file; and their weights in
+ * double (tiny_blocks.h).
  *
  * Shares no code with the engine but the names of types. All static; out of memory aborts.
  *
@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "tests/engine/gguf_writer.h"
+#include "tests/engine/tiny_blocks.h"
 
 enum {
 	TINY_VOCAB = 263, /* <unk> <s> </s>, 256 bytes, four letters */
@@ -72,6 +73,7 @@ struct tiny_spec {
 	float eps, base, base_local, rope_factor; /* factor 0: not written */
 	float softcap; /* 0: not written */
 	bool is_untied, has_bias, has_rope_freqs;
+	bool is_neox, has_qk_norm;
 	uint64_t seed;
 	const struct tiny_change *change;
 };
@@ -92,15 +94,9 @@ struct tiny_model {
 	char path[64];
 };
 
-static inline bool tiny_is_k_quant(uint32_t type)
-{
-	return type == GGUF_TYPE_Q4_K || type == GGUF_TYPE_Q5_K ||
-	       type == GGUF_TYPE_Q6_K;
-}
-
 static inline struct tiny_spec tiny_llama(uint32_t type)
 {
-	bool k = tiny_is_k_quant(type);
+	bool k = tiny_type(type).block == 256;
 
 	return (struct tiny_spec){
 		.arch = "llama",
@@ -136,193 +132,47 @@ static inline struct tiny_spec tiny_gemma3(uint32_t type)
 	s.base_local = 5000;
 	s.rope_factor = 8;
 	s.eps = 1e-6f;
+	s.is_neox = true;
+	s.has_qk_norm = true;
 	return s;
 }
 
-/* ---- random numbers -------------------------------------------------------- */
+static inline struct tiny_spec tiny_qwen2(uint32_t type)
+{
+	struct tiny_spec s = tiny_llama(type);
+
+	s.arch = "qwen2";
+	s.has_bias = true;
+	s.is_neox = true;
+	s.base = 1e6f;
+	s.eps = 1e-6f;
+	return s;
+}
+
+/* Heads twice as wide as n_embd / n_q. */
+static inline struct tiny_spec tiny_qwen3(uint32_t type)
+{
+	struct tiny_spec s = tiny_llama(type);
+
+	s.arch = "qwen3";
+	s.head_dim *= 2;
+	s.nr_rot = s.head_dim;
+	s.is_neox = true;
+	s.has_qk_norm = true;
+	s.base = 1e6f;
+	s.eps = 1e-6f;
+	return s;
+}
 
 static inline uint32_t tiny_u32(struct tiny_model *m)
 {
-	m->random = m->random * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(m->random >> 32);
+	return tiny_random_u32(&m->random);
 }
 
 /* Uniform in [-1, 1). */
 static inline double tiny_unit(struct tiny_model *m)
 {
-	return tiny_u32(m) / 2147483648.0 - 1;
-}
-
-/* ---- blocks: random bytes that are valid, and their values ------------------- */
-
-static inline double tiny_half(const uint8_t *at)
-{
-	_Float16 h;
-
-	memcpy(&h, at, sizeof(h));
-	return (double)h;
-}
-
-static inline void tiny_put_half(uint8_t *at, double value)
-{
-	_Float16 h = (_Float16)value;
-
-	memcpy(at, &h, sizeof(h));
-}
-
-struct tiny_type {
-	uint32_t block, bytes;
-	uint32_t d_at, m_at; /* halfs: scale, and minimum if m_at differs */
-	double spread; /* of a value, in units of the scale */
-	double m; /* minimum, in units of the scale */
-};
-
-static inline struct tiny_type tiny_type(uint32_t type)
-{
-	switch (type) {
-	case GGUF_TYPE_F32:
-		return (struct tiny_type){ 1, 4, 0, 0, 0, 0 };
-	case GGUF_TYPE_F16:
-	case GGUF_TYPE_BF16:
-		return (struct tiny_type){ 1, 2, 0, 0, 0, 0 };
-	case GGUF_TYPE_Q4_0:
-		return (struct tiny_type){ 32, 18, 0, 0, 4.6, 0 };
-	case GGUF_TYPE_Q4_1:
-		return (struct tiny_type){ 32, 20, 0, 2, 4.6, -7.5 };
-	case GGUF_TYPE_Q5_0:
-		return (struct tiny_type){ 32, 22, 0, 0, 9.2, 0 };
-	case GGUF_TYPE_Q5_1:
-		return (struct tiny_type){ 32, 24, 0, 2, 9.2, -15.5 };
-	case GGUF_TYPE_Q8_0:
-		return (struct tiny_type){ 32, 34, 0, 0, 74, 0 };
-	case GGUF_TYPE_Q4_K:
-		return (struct tiny_type){ 256, 144, 0, 2, 260, 7.5 };
-	case GGUF_TYPE_Q5_K:
-		return (struct tiny_type){ 256, 176, 0, 2, 520, 15.5 };
-	case GGUF_TYPE_Q6_K:
-		return (struct tiny_type){ 256, 210, 208, 208, 1350, 0 };
-	default: /* not computed with: any bytes do */
-		return (struct tiny_type){ 256, 136, 0, 0, 0, 0 };
-	}
-}
-
-static inline void tiny_float(uint32_t type, double value, uint8_t *at)
-{
-	float f = (float)value;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	if (type == GGUF_TYPE_F32)
-		memcpy(at, &f, sizeof(f));
-	else if (type == GGUF_TYPE_F16)
-		tiny_put_half(at, value);
-	else
-		memcpy(at, (uint8_t *)&bits + 2, 2);
-}
-
-/* One block with values of about @size. */
-static inline void tiny_block(struct tiny_model *m, uint32_t type, double size,
-			      uint8_t *at)
-{
-	struct tiny_type t = tiny_type(type);
-	double d = size / t.spread * (1 + tiny_unit(m) / 2);
-
-	if (t.block == 1) {
-		tiny_float(type, size * 1.7 * tiny_unit(m), at);
-		return;
-	}
-	for (uint32_t i = 0; i < t.bytes; i++)
-		at[i] = (uint8_t)(tiny_u32(m) >> 8);
-	if (t.m_at != t.d_at)
-		tiny_put_half(at + t.m_at, d * t.m * (1 + tiny_unit(m) / 8));
-	/* Scales of either sign are about. */
-	tiny_put_half(at + t.d_at, tiny_u32(m) & 256 && t.m == 0 ? -d : d);
-}
-
-static inline uint32_t tiny_nibble(const uint8_t *qs, uint32_t i)
-{
-	return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
-}
-
-/* Value @i of a block of 32 values. */
-static inline double tiny_value_32(uint32_t type, const uint8_t *b, uint32_t i)
-{
-	double d = tiny_half(b);
-	uint32_t high;
-
-	switch (type) {
-	case GGUF_TYPE_Q4_0:
-		return d * ((int)tiny_nibble(b + 2, i) - 8);
-	case GGUF_TYPE_Q4_1:
-		return d * tiny_nibble(b + 4, i) + tiny_half(b + 2);
-	case GGUF_TYPE_Q5_0:
-		high = b[2 + i / 8] >> i % 8 & 1;
-		return d * ((int)(tiny_nibble(b + 6, i) | high << 4) - 16);
-	case GGUF_TYPE_Q5_1:
-		high = b[4 + i / 8] >> i % 8 & 1;
-		return d * (tiny_nibble(b + 8, i) | high << 4) +
-		       tiny_half(b + 2);
-	default:
-		return d * (int8_t)b[2 + i];
-	}
-}
-
-/* Value @i of Q4_K or Q5_K: eight sub-blocks with a scale and a minimum of 6 bits each. */
-static inline double tiny_value_k(uint32_t type, const uint8_t *b, uint32_t i)
-{
-	const uint8_t *s = b + 4, *qs = b + (type == GGUF_TYPE_Q4_K ? 16 : 48);
-	uint32_t j = i / 32, l = i % 32, q, sc, mn;
-
-	if (j < 4) {
-		sc = s[j] & 63;
-		mn = s[j + 4] & 63;
-	} else {
-		sc = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
-		mn = s[j + 4] >> 4 | (s[j] >> 6) << 4;
-	}
-	q = j % 2 ? qs[j / 2 * 32 + l] >> 4 : qs[j / 2 * 32 + l] & 15;
-	if (type == GGUF_TYPE_Q5_K)
-		q |= (uint32_t)(b[16 + l] >> j & 1) << 4;
-	return tiny_half(b) * sc * q - tiny_half(b + 2) * mn;
-}
-
-static inline double tiny_value_q6_k(const uint8_t *b, uint32_t i)
-{
-	uint32_t half = i / 128, r = i % 128, l = r % 32, quarter = r / 32;
-	const uint8_t *ql = b + 64 * half, *qh = b + 128 + 32 * half;
-	uint32_t low = ql[l + quarter % 2 * 32] >> (quarter < 2 ? 0 : 4) & 15;
-	uint32_t high = qh[l] >> 2 * quarter & 3;
-	int sc = (int8_t)b[192 + 8 * half + l / 16 + 2 * quarter];
-
-	return tiny_half(b + 208) * sc * ((int)(low | high << 4) - 32);
-}
-
-static inline double tiny_value_at(uint32_t type, const uint8_t *row,
-				   uint32_t i)
-{
-	struct tiny_type t = tiny_type(type);
-	const uint8_t *b = row + (size_t)(i / t.block) * t.bytes;
-	uint32_t bits = 0;
-	float f;
-
-	switch (type) {
-	case GGUF_TYPE_F32:
-		memcpy(&f, b, sizeof(f));
-		return (double)f;
-	case GGUF_TYPE_F16:
-		return tiny_half(b);
-	case GGUF_TYPE_BF16:
-		memcpy((uint8_t *)&bits + 2, b, 2);
-		memcpy(&f, &bits, sizeof(f));
-		return (double)f;
-	case GGUF_TYPE_Q4_K:
-	case GGUF_TYPE_Q5_K:
-		return tiny_value_k(type, b, i % 256);
-	case GGUF_TYPE_Q6_K:
-		return tiny_value_q6_k(b, i % 256);
-	default:
-		return tiny_value_32(type, b, i % 32);
-	}
+	return tiny_random_unit(&m->random);
 }
 
 /* ---- metadata ------------------------------------------------------------------- */
@@ -490,7 +340,8 @@ static inline void tiny_tensor(struct tiny_model *m, const char *name,
 			tiny_float(type, centre + size * tiny_unit(m),
 				   data + i * info.bytes);
 		else
-			tiny_block(m, type, size, data + i * info.bytes);
+			tiny_block(&m->random, type, size,
+				   data + i * info.bytes);
 	}
 	gw_tensor(&m->writer, name, type, nr_dims, dims, data,
 		  nr_blocks * info.bytes);
@@ -537,11 +388,13 @@ static inline void tiny_layer(struct tiny_model *m, uint32_t il)
 		tiny_layer_tensor(m, il, "attn_k.bias", n_kv, 0, 0.5, -0.1);
 		tiny_layer_tensor(m, il, "attn_v.bias", n_kv, 0, 0.5, 0.1);
 	}
-	if (s->window) {
+	if (s->has_qk_norm) {
 		tiny_layer_tensor(m, il, "attn_q_norm.weight", s->head_dim, 0,
 				  0.3, 1);
 		tiny_layer_tensor(m, il, "attn_k_norm.weight", s->head_dim, 0,
 				  0.3, 1);
+	}
+	if (s->window) {
 		tiny_layer_tensor(m, il, "post_attention_norm.weight",
 				  s->n_embd, 0, 0.3, 1);
 		tiny_layer_tensor(m, il, "post_ffw_norm.weight", s->n_embd, 0,
