@@ -96,13 +96,9 @@ static int finish_open(struct gguf *gguf, struct gguf **out_gguf, char *err,
 	return 0;
 }
 
-int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf,
-	      char *err, size_t errlen)
+int gguf_open_part(const char *path, unsigned int flags, struct gguf **out_gguf,
+		   char *err, size_t errlen)
 {
-	if (flags & ~(unsigned int)GGUF_METADATA_ONLY)
-		return gguf_fail(err, errlen, -EINVAL, "unknown flags 0x%x",
-				 flags);
-
 	struct gguf *gguf = calloc(1, sizeof(*gguf));
 
 	if (!gguf)
@@ -116,6 +112,26 @@ int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf,
 		return rc;
 	}
 	return finish_open(gguf, out_gguf, err, errlen);
+}
+
+int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf,
+	      char *err, size_t errlen)
+{
+	struct gguf *gguf;
+	int rc;
+
+	if (flags & ~(unsigned int)GGUF_METADATA_ONLY)
+		return gguf_fail(err, errlen, -EINVAL, "unknown flags 0x%x",
+				 flags);
+	rc = gguf_open_part(path, flags, &gguf, err, errlen);
+	if (!rc && gguf->split.nr_parts > 1) {
+		rc = gguf_join_parts(gguf, path, err, errlen);
+		if (rc)
+			gguf_close(gguf);
+	}
+	if (!rc)
+		*out_gguf = gguf;
+	return rc;
 }
 
 int gguf_open_memory(const void *data, size_t size, unsigned int flags,
@@ -132,13 +148,32 @@ int gguf_open_memory(const void *data, size_t size, unsigned int flags,
 	gguf->base = data;
 	gguf->size = size;
 	gguf->flags = flags;
-	return finish_open(gguf, out_gguf, err, errlen);
+
+	int rc = finish_open(gguf, &gguf, err, errlen);
+
+	if (rc)
+		return rc;
+	if (gguf->split.nr_parts > 1) {
+		rc = gguf_fail(
+			err, errlen, -ENOTSUP,
+			"this is part %llu of %u (split.count): without a file name the others"
+			" cannot be found",
+			gguf->split.no + 1ull, gguf->split.nr_parts);
+		gguf_close(gguf);
+		return rc;
+	}
+	*out_gguf = gguf;
+	return 0;
 }
 
 void gguf_close(struct gguf *gguf)
 {
 	if (!gguf)
 		return;
+	for (uint32_t i = 1; gguf->parts && i < gguf->split.nr_parts; i++)
+		gguf_close(gguf->parts[i - 1]);
+	free(gguf->parts);
+	free(gguf->headers);
 	gguf_index_deinit(&gguf->kv_index);
 	gguf_index_deinit(&gguf->tensor_index);
 	free(gguf->kvs);
@@ -153,17 +188,23 @@ void gguf_drop_pages(const struct gguf *gguf)
 	/* The pages stay in the page cache; a later read faults them in again. */
 	if (gguf->is_mapped)
 		madvise((void *)gguf->base, gguf->size, MADV_DONTNEED);
+	for (uint32_t i = 1; gguf->parts && i < gguf->split.nr_parts; i++)
+		gguf_drop_pages(gguf->parts[i - 1]);
 }
 
 uint64_t gguf_file_size(const struct gguf *gguf)
 {
-	return gguf->size;
+	uint64_t bytes = gguf->size;
+
+	for (uint32_t i = 1; gguf->parts && i < gguf->split.nr_parts; i++)
+		bytes += gguf->parts[i - 1]->size;
+	return bytes;
 }
 
 const void *gguf_header(const struct gguf *gguf, size_t *out_len)
 {
-	*out_len = gguf->header_bytes;
-	return gguf->base;
+	*out_len = gguf->headers ? gguf->headers_bytes : gguf->header_bytes;
+	return gguf->headers ? gguf->headers : gguf->base;
 }
 
 size_t gguf_nr_tensors(const struct gguf *gguf)

@@ -66,7 +66,7 @@ struct gguf_tensor {
 	uint32_t type; /* as in the file: may be one Tarn does not compute with */
 	uint32_t nr_dims;
 	uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused ones are 1 */
-	uint64_t offset; /* from the start of the tensor data */
+	uint64_t offset; /* from the start of the tensor data, in its part */
 	const void *data; /* NULL when opened with GGUF_METADATA_ONLY */
 	uint64_t size_bytes;
 };
@@ -80,7 +80,8 @@ enum {
 
 /**
  * gguf_open - map a model file and check it whole
- * @path: the file.
+ * @path: the file; of a model in several files the first, NAME-00001-of-0000N.gguf:
+ * the others are found beside it.
  * @flags: 0 or GGUF_METADATA_ONLY.
  * @out_gguf: [out] the opened file; gguf_close() frees it.
  * @err, @errlen: [out] one line that names the offence when the call fails;
@@ -93,18 +94,25 @@ enum {
  * GGUF_METADATA_ONLY). A tensor of a type whose size is unknown is an error
  * that names it. Cost is linear in the metadata; tensor data is not touched.
  *
+ * Parts of a model are each checked in this way, and together: all there, none
+ * twice, in the order of their names (split.no, split.count), with as many
+ * tensors as split.tensors.count says. The metadata is that of the first part.
+ * What is wrong with a further part is reported with its name.
+ *
  * The file must not shrink while it is open: reading a page that is gone is
  * SIGBUS. Metadata and tensors point into the mapping until gguf_close().
  *
  * Return: 0; -ENOENT, -EACCES, ... as open(2); -EINVAL for a file that breaks
- * the format; -ENOTSUP for a version, a split file or a tensor type that is
- * not supported; -ENOMEM.
+ * the format or a part that is not the one it should be; -ENOTSUP for a version
+ * or a tensor type that is not supported; -ENOMEM.
  */
 int gguf_open(const char *path, unsigned int flags, struct gguf **out_gguf,
 	      char *err, size_t errlen);
 
 /**
  * gguf_open_memory - the same over bytes the caller keeps alive (tests, fuzzing)
+ *
+ * -ENOTSUP for a part of a model.
  */
 int gguf_open_memory(const void *data, size_t size, unsigned int flags,
 		     struct gguf **out_gguf, char *err, size_t errlen);
@@ -113,8 +121,8 @@ void gguf_close(struct gguf *gguf); /* NULL is fine */
 /* Tell the kernel that the file's pages may go (after packing). */
 void gguf_drop_pages(const struct gguf *gguf);
 
-uint64_t gguf_file_size(const struct gguf *gguf);
-/* Bytes before the tensor data: header, metadata, directory. */
+uint64_t gguf_file_size(const struct gguf *gguf); /* of all parts */
+/* Bytes before the tensor data: header, metadata, directory; of all parts, one after the other. */
 const void *gguf_header(const struct gguf *gguf, size_t *out_len);
 
 /*

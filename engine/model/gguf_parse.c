@@ -229,23 +229,36 @@ static int optional_u32(const struct gguf *gguf, struct gguf_reader *r,
 		       0;
 }
 
+/* Which part of a model this file is; what the parts are together, gguf_split.c checks. */
+static int read_split(struct gguf *gguf, struct gguf_reader *r)
+{
+	struct gguf_split *split = &gguf->split;
+	int rc = optional_u32(gguf, r, "split.count", &split->nr_parts);
+
+	if (!rc)
+		rc = optional_u32(gguf, r, "split.no", &split->no);
+	if (!rc)
+		rc = optional_u32(gguf, r, "split.tensors.count",
+				  &split->nr_tensors);
+	if (rc)
+		return rc;
+	split->has_no = gguf_has(gguf, "split.no");
+	split->has_tensors = gguf_has(gguf, "split.tensors.count");
+	if (split->nr_parts > GGUF_MAX_PARTS)
+		return GGUF_READER_FAIL(
+			r, -ENOTSUP,
+			"split.count: %u parts are more than the %d supported",
+			split->nr_parts, GGUF_MAX_PARTS);
+	return 0;
+}
+
 /* The keys that say how the rest of the file is to be read. */
 static int check_general(struct gguf *gguf, struct gguf_reader *r)
 {
-	uint32_t nr_parts = 1, part = 0;
-	int rc = optional_u32(gguf, r, "split.count", &nr_parts);
+	int rc = read_split(gguf, r);
 
-	if (!rc)
-		rc = optional_u32(gguf, r, "split.no", &part);
 	if (rc)
 		return rc;
-	if (nr_parts > 1)
-		return GGUF_READER_FAIL(
-			r, -ENOTSUP,
-			"split files are not supported: this is part %llu of %u "
-			"(split.count); merge them first",
-			part + 1ull, nr_parts);
-
 	gguf->alignment = GGUF_DEFAULT_ALIGNMENT;
 	rc = optional_u32(gguf, r, "general.alignment", &gguf->alignment);
 	if (rc)

@@ -25,6 +25,8 @@ enum {
 	 * below 100 and below 20,000; 4 Mi keeps item numbers in 32 bits.
 	 */
 	GGUF_MAX_ENTRIES = 1 << 22,
+	/* Most files of one model; real ones are in some hundreds at most. */
+	GGUF_MAX_PARTS = 1024,
 };
 
 /* One metadata entry. The name comes first: the index relies on it. */
@@ -50,11 +52,27 @@ struct gguf_index {
 	size_t nr_slots; /* a power of two; 0 when there are no items */
 };
 
+/* What split.* says of a file. */
+struct gguf_split {
+	uint32_t no; /* from 0 */
+	uint32_t nr_parts; /* 0 and 1: the file is whole */
+	uint32_t nr_tensors; /* of all parts */
+	bool has_no, has_tensors;
+};
+
 struct gguf {
 	const uint8_t *base;
 	size_t size;
 	bool is_mapped; /* base is ours to unmap */
 	unsigned int flags;
+	struct gguf_split split;
+	/*
+	 * Of the first part: the further ones, whose tensors were moved into ours, and all parts'
+	 * headers one after the other (NULL where there is but one file).
+	 */
+	struct gguf **parts; /* [split.nr_parts - 1] */
+	uint8_t *headers;
+	size_t headers_bytes;
 	uint32_t alignment;
 	size_t header_bytes; /* end of the directory */
 	uint64_t data_start; /* header_bytes rounded up to the alignment */
@@ -93,6 +111,17 @@ static inline uint64_t gguf_le64(const void *p)
 /* gguf.c: writes the message (where there is room for one), returns @code. */
 int gguf_fail(char *err, size_t errlen, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+
+/* gguf.c: maps and parses @path alone, whatever part of a model it is. */
+int gguf_open_part(const char *path, unsigned int flags, struct gguf **out_gguf,
+		   char *err, size_t errlen);
+
+/*
+ * gguf_split.c: opens the other parts of the model whose first part @gguf, of @path, is, and moves
+ * their tensors into it. What it allocated is freed by gguf_close(), on failure too.
+ */
+int gguf_join_parts(struct gguf *gguf, const char *path, char *err,
+		    size_t errlen);
 
 /* gguf_types.c: bytes of a scalar; 0 for strings, arrays and unknown types. */
 size_t gguf_scalar_bytes(uint32_t value_type);

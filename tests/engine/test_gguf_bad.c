@@ -307,7 +307,8 @@ TEST(duplicates_are_refused)
 	expect_bad(&w, -EINVAL, "tensor x occurs twice");
 }
 
-TEST(split_files_are_refused)
+/* test_gguf_split.c has those that are found by name. */
+TEST(parts_in_memory_are_refused)
 {
 	WRITER(w);
 
@@ -315,8 +316,11 @@ TEST(split_files_are_refused)
 	gw_u16(&w, "split.count", 3);
 	expect_bad(
 		&w, -ENOTSUP,
-		"split files are not supported: this is part 2 of 3 (split.count); "
-		"merge them first");
+		"this is part 2 of 3 (split.count): without a file name the others cannot be"
+		" found");
+	gw_u32(&w, "split.count", 1025);
+	expect_bad(&w, -ENOTSUP,
+		   "split.count: 1025 parts are more than the 1024 supported");
 	gw_str(&w, "split.count", "3");
 	expect_bad(
 		&w, -EINVAL,
