@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes logits_smollm2.bin and logits_gemma3.bin: what the logits should be.
+"""Makes logits_smollm2.bin, logits_gemma3.bin and logits_tiny_*.bin: what the logits should be.
 
 An independent computation: it reads the GGUF file by itself, dequantises by
 itself and runs the model in float64 with numpy. Nothing of the engine is
 used. Weights are the exact values that the quantised blocks stand for.
 
     make_logits_golden.py --smollm2 FILE --gemma3 FILE [--out DIR] [--check]
+    make_logits_golden.py --tiny DIR [--out DIR]
+
+The second reads the files of make_tiny_models.py in DIR.
 
 --check prints for each prompt the mean loss and what the model would say
 next, so that a human sees whether the model makes sense.
 
 What is taken from the format's and the models' descriptions:
-  llama   RMS norm, rotary pairs (2i, 2i+1), grouped queries, SwiGLU.
+  llama   RMS norm, rotary pairs (2i, 2i+1), grouped queries, SwiGLU; frequencies divided by
+          rope_freqs.weight where the file has it.
+  qwen2   as llama, with biases of q, k and v, and rotary pairs (i, i+d/2).
+  qwen3   as qwen2 with a norm of each head of q and k before the rotation in place of biases.
   gemma3  embedding times float32(sqrt(n_embd)), RMS norms with the weight as
           stored (its +1 is in the file), norm of each head of q and k before
           the rotation, rotary pairs (i, i+d/2), base 10000 and a window where
@@ -203,9 +209,52 @@ def q6_k(raw):
     return d * scales * (q.reshape(-1, 2, 4, 2, 16).astype(np.float64) - 32)
 
 
+def pairs(raw):
+    """Two bits of 256 values out of 64 bytes: [blocks][8 groups of 32][32]."""
+    qs = raw.reshape(-1, 2, 1, 32) >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & 3
+    return qs.reshape(-1, 8, 32)
+
+
+def q2_k(raw):
+    q = pairs(raw[:, 16:80]).reshape(-1, 16, 16)
+    scale, low = half(raw, 80) * (raw[:, :16] & 15), half(raw, 82) * (raw[:, :16] >> 4)
+    return scale[:, :, None] * q - low[:, :, None]
+
+
+def q3_k(raw):
+    high = raw[:, None, :32] >> np.arange(8, dtype=np.uint8)[None, :, None] & 1
+    q = (pairs(raw[:, 32:96]) | high << 2).astype(np.int8) - 4
+    low = nibbles(raw[:, 96:104])
+    top = np.concatenate([raw[:, 104:108] >> shift & 3 for shift in (0, 2, 4, 6)], axis=1)
+    scales = half(raw, 108) * ((low | top << 4).astype(np.float64) - 32)
+    return scales[:, :, None] * q.reshape(-1, 16, 16)
+
+
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113.0])
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def iq4_nl(raw):
+    return half(raw, 0) * IQ4[nibbles(raw[:, 2:])]
+
+
+def iq4_xs(raw):
+    shifts = np.arange(0, 16, 2, dtype=np.uint16)
+    high = (raw[:, 2:4].copy().view('<u2') >> shifts & 3).astype(np.uint8)
+    low = np.stack([raw[:, 4:8] & 15, raw[:, 4:8] >> 4], axis=2).reshape(-1, 8)
+    scales = half(raw, 0) * ((low | high << 4).astype(np.float64) - 32)
+    qs = raw[:, 8:].reshape(-1, 8, 16)
+    return scales[:, :, None] * IQ4[np.concatenate([qs & 15, qs >> 4], axis=2)]
+
+
+def mxfp4(raw):
+    return np.ldexp(E2M1[nibbles(raw[:, 1:])], raw[:, :1].astype(int) - 127)
+
+
 TYPES = {0: (1, 4, f32), 1: (1, 2, f16), 30: (1, 2, bf16), 2: (32, 18, q4_0), 3: (32, 20, q4_1),
          6: (32, 22, q5_0), 7: (32, 24, q5_1), 8: (32, 34, q8_0), 12: (256, 144, q4_k),
-         13: (256, 176, q5_k), 14: (256, 210, q6_k)}
+         13: (256, 176, q5_k), 14: (256, 210, q6_k), 10: (256, 84, q2_k), 11: (256, 110, q3_k),
+         20: (32, 18, iq4_nl), 23: (256, 136, iq4_xs), 39: (32, 17, mxfp4)}
 
 
 # ---- the models ------------------------------------------------------------------------------
@@ -214,10 +263,10 @@ def rms_norm(x, weight, eps):
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
 
 
-def rotate(x, base, adjacent):
-    """x [t][heads][d], position t."""
+def rotate(x, base, adjacent, factors):
+    """x [t][heads][d], position t; factors divide the frequencies."""
     t, _, d = x.shape
-    angle = np.arange(t)[:, None] * base ** (-np.arange(0, d, 2) / d)
+    angle = np.arange(t)[:, None] * (base ** (-np.arange(0, d, 2) / d) / factors)
     cos, sin = np.cos(angle)[:, None, :], np.sin(angle)[:, None, :]
     a, b = (x[..., 0::2], x[..., 1::2]) if adjacent else (x[..., :d // 2], x[..., d // 2:])
     y = np.empty_like(x)
@@ -255,11 +304,16 @@ class Model:
         self.file = Gguf(path)
         meta = self.file.meta
         self.arch = meta['general.architecture'].decode()
-        assert self.arch in ('llama', 'gemma3'), self.arch
+        assert self.arch in ('llama', 'gemma3', 'qwen2', 'qwen3'), self.arch
 
         def get(key, default=None):
             return meta.get(self.arch + '.' + key, default)
         self.gemma = self.arch == 'gemma3'
+        self.head_norms = self.arch in ('gemma3', 'qwen3')
+        self.biases = self.arch == 'qwen2'
+        self.factors = 1.0
+        if 'rope_freqs.weight' in self.file.tensors:
+            self.factors = self.file.vector('rope_freqs.weight')
         self.layers = get('block_count')
         self.embd = get('embedding_length')
         self.heads = get('attention.head_count')
@@ -276,6 +330,9 @@ class Model:
 
         def vector(name):
             return self.file.vector('blk.%d.%s.weight' % (il, name))
+
+        def bias(name):
+            return self.file.vector('blk.%d.%s.bias' % (il, name))
         names = ('attn_q', 'attn_k', 'attn_v', 'attn_output', 'ffn_gate', 'ffn_up', 'ffn_down')
         w = {name: weight(name) for name in names}
         is_local = self.gemma and il % 6 < 5
@@ -284,13 +341,17 @@ class Model:
         for i, x in enumerate(xs):
             t = len(x)
             h = rms_norm(x, vector('attn_norm'), self.eps)
-            q = (h @ w['attn_q'].T).reshape(t, self.heads, self.head_dim)
-            k = (h @ w['attn_k'].T).reshape(t, self.kv_heads, self.head_dim)
-            v = (h @ w['attn_v'].T).reshape(t, self.kv_heads, self.head_dim)
-            if self.gemma:
+            q, k, v = h @ w['attn_q'].T, h @ w['attn_k'].T, h @ w['attn_v'].T
+            if self.biases:
+                q, k, v = q + bias('attn_q'), k + bias('attn_k'), v + bias('attn_v')
+            q = q.reshape(t, self.heads, self.head_dim)
+            k = k.reshape(t, self.kv_heads, self.head_dim)
+            v = v.reshape(t, self.kv_heads, self.head_dim)
+            if self.head_norms:
                 q = rms_norm(q, vector('attn_q_norm'), self.eps)
                 k = rms_norm(k, vector('attn_k_norm'), self.eps)
-            q, k = rotate(q, base, not self.gemma), rotate(k, base, not self.gemma)
+            adjacent, factors = self.arch == 'llama', 1.0 if is_local else self.factors
+            q, k = rotate(q, base, adjacent, factors), rotate(k, base, adjacent, factors)
             o = attention(q, k, v, self.window if is_local else None)
             o = o.reshape(t, -1) @ w['attn_output'].T
             if self.gemma:
@@ -475,6 +536,15 @@ SMOLLM2 = [('Once upon a time', []), (CHAT, [-1]), (CODE, []), (PAGES, []), (TON
 GEMMA3 = [('The capital of France is', []), (TURNS, []), (TONGUES, []), (CODE, []), (LONG, [-1])]
 
 
+# Bytes and few words: the texts are cut to this many tokens.
+TINY = [('Once upon a time', []), (TONGUES[:40], []), (LONG, [-1])]
+NR_TINY_TOKENS = 640
+
+
+def tokenize_tiny(meta, text):
+    return tokenize_bpe(meta, text[:2 * NR_TINY_TOKENS])[:NR_TINY_TOKENS]
+
+
 # ---- the golden file -------------------------------------------------------------------------
 
 def splitmix64(i):
@@ -579,6 +649,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--smollm2')
     parser.add_argument('--gemma3')
+    parser.add_argument('--tiny')
     parser.add_argument('--out', default=os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument('--check', action='store_true')
     args = parser.parse_args()
@@ -586,6 +657,9 @@ def main():
         make(args.smollm2, SMOLLM2, tokenize_bpe, args.out + '/logits_smollm2.bin', args.check)
     if args.gemma3:
         make(args.gemma3, GEMMA3, tokenize_spm, args.out + '/logits_gemma3.bin', args.check)
+    for name in ('llama', 'qwen2', 'qwen3') if args.tiny else ():
+        make('%s/tiny_%s.gguf' % (args.tiny, name), TINY, tokenize_tiny,
+             '%s/logits_tiny_%s.bin' % (args.out, name), args.check)
 
 
 if __name__ == '__main__':

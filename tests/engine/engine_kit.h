@@ -16,17 +16,30 @@
 struct kit_model {
 	const char *env; /* names the file */
 	const char *golden; /* its golden logits */
+	const char *path; /* of a model that lies in the tree; no env then */
 };
 
 static const struct kit_model kit_smollm2 = { "TARN_TEST_MODEL",
-					      "tests/data/logits_smollm2.bin" };
+					      "tests/data/logits_smollm2.bin",
+					      NULL };
 static const struct kit_model kit_gemma3 = { "TARN_TEST_MODEL_GEMMA",
-					     "tests/data/logits_gemma3.bin" };
+					     "tests/data/logits_gemma3.bin",
+					     NULL };
+
+/* Two random layers each, see make_tiny_models.py. */
+#define KIT_TINY(name)                                          \
+	{                                                       \
+		.path = "tests/data/tiny_" name ".gguf",        \
+		.golden = "tests/data/logits_tiny_" name ".bin" \
+	}
+static const struct kit_model kit_tiny_llama = KIT_TINY("llama");
+static const struct kit_model kit_tiny_qwen2 = KIT_TINY("qwen2");
+static const struct kit_model kit_tiny_qwen3 = KIT_TINY("qwen3");
 
 /* NULL where the model is not there: the test is skipped then. */
 static inline const char *kit_path(const struct kit_model *m)
 {
-	const char *path = getenv(m->env);
+	const char *path = m->path ? m->path : getenv(m->env);
 
 	return path && *path ? path : NULL;
 }

@@ -32,6 +32,15 @@ FIXTURE_VARIANT_ADD(golden, gemma3){
 	.n_vocab = 262144,
 	.min_positions = 200,
 };
+#define TINY(name)                                              \
+	FIXTURE_VARIANT_ADD(golden, tiny_##name){               \
+		.path = "tests/data/logits_tiny_" #name ".bin", \
+		.n_vocab = 320,                                 \
+		.min_positions = 70,                            \
+	};
+TINY(llama)
+TINY(qwen2)
+TINY(qwen3)
 
 FIXTURE_SETUP(golden)
 {

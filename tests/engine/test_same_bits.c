@@ -43,6 +43,10 @@ FIXTURE_VARIANT(same_bits)
 FIXTURE_VARIANT_ADD(same_bits, smollm2){ &kit_smollm2, false };
 FIXTURE_VARIANT_ADD(same_bits, smollm2_precise){ &kit_smollm2, true };
 FIXTURE_VARIANT_ADD(same_bits, gemma3){ &kit_gemma3, false };
+FIXTURE_VARIANT_ADD(same_bits, tiny_llama){ &kit_tiny_llama, false };
+FIXTURE_VARIANT_ADD(same_bits, tiny_qwen2){ &kit_tiny_qwen2, false };
+FIXTURE_VARIANT_ADD(same_bits, tiny_qwen3){ &kit_tiny_qwen3, false };
+FIXTURE_VARIANT_ADD(same_bits, tiny_qwen3_precise){ &kit_tiny_qwen3, true };
 
 static struct tarn_engine *open_with(const struct kit_model *model,
 				     bool precise, uint32_t nr_threads)
