@@ -2,7 +2,8 @@
 /*
  * The same-bits contract: a golden request's logits and tokens are the same
  * bits whatever runs beside it, however its prompt is cut, on any number of
- * threads, after a prefix hit of any length, after a fork, after truncation.
+ * threads, after a prefix hit of any length, after a fork, after truncation, on
+ * any instruction set.
  *
  * The prompt crosses the borders of a tile, of a split at 512 and of Gemma's
  * window; the reference is computed alone, in one piece, on one thread.
@@ -279,6 +280,28 @@ TEST_F_TIMEOUT(same_bits, after_a_fork, 300)
 	for (int i = 0; i < 3; i++)
 		tarn_seq_destroy(seqs[i]);
 	tarn_engine_destroy(e);
+}
+
+/* The plain C form defines the bits; on the real models it would take minutes. */
+TEST_F_TIMEOUT(same_bits, on_every_instruction_set, 300)
+{
+	static const char *const names[] = { "avx512", "avx2", "ref" };
+	int nr = variant->model->path ? 3 : 2;
+
+	for (int i = IS_SANITIZED; i < nr; i++) {
+		struct tarn_engine *e;
+		struct tarn_seq *seq;
+
+		ASSERT_EQ(0, setenv("TARN_CPU_ISA", names[i], 1));
+		e = open_with(variant->model, variant->precise, 2);
+		seq = kit_seq(e, self->prompt.tokens, self->prompt.nr_tokens,
+			      NR_NEW, true);
+		run_alone(e, seq, self->n_vocab, 100, &self->got);
+		expect_same(&self->want, &self->got, self->n_vocab,
+			    e->backend->name, 0);
+		tarn_seq_destroy(seq);
+		tarn_engine_destroy(e);
+	}
 }
 
 TEST_F_TIMEOUT(same_bits, after_truncation, 300)
