@@ -7,10 +7,12 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/model/gguf.h"
 #include "engine/token/bpe_bytes.h"
+#include "engine/token/nfc.h"
 #include "engine/token/pretok.h"
 #include "engine/token/utf8.h"
 
@@ -33,7 +35,7 @@ struct bpe_job {
 	const struct bpe *bpe;
 	struct bpe_scratch *scratch;
 	struct ids *out;
-	bool takes_whole; /* PRETOK_IGNORE_MERGES */
+	unsigned int flags; /* enum pretok_flags */
 };
 
 static uint64_t pair_slot(const struct bpe *bpe, uint64_t key)
@@ -301,7 +303,7 @@ static int encode_piece(void *owner, const char *piece, size_t len)
 	size_t i;
 	int ret;
 
-	if (job->takes_whole) {
+	if (job->flags & PRETOK_IGNORE_MERGES) {
 		int32_t id = find_whole(job, piece, len);
 
 		if (id != TOKEN_NONE)
@@ -325,6 +327,27 @@ static int encode_piece(void *owner, const char *piece, size_t len)
 	return ret;
 }
 
+static int encode_valid(struct bpe_job *job, const char *text, size_t len)
+{
+	char *composed = NULL;
+	int ret = 0;
+
+	if (job->flags & PRETOK_NFC) {
+		size_t composed_len;
+
+		ret = nfc_compose(text, len, &composed, &composed_len);
+		if (composed) {
+			text = composed;
+			len = composed_len;
+		}
+	}
+	if (!ret)
+		ret = pretok_split(job->bpe->pretok, job->scratch->pretok, text,
+				   len, encode_piece, job);
+	free(composed);
+	return ret;
+}
+
 static int encode_stretches(struct bpe_job *job, const char *text, size_t len)
 {
 	int ret = 0;
@@ -333,9 +356,7 @@ static int encode_stretches(struct bpe_job *job, const char *text, size_t len)
 		size_t run = utf8_valid_len(text, len);
 
 		if (run > 0) {
-			ret = pretok_split(job->bpe->pretok,
-					   job->scratch->pretok, text, run,
-					   encode_piece, job);
+			ret = encode_valid(job, text, run);
 		} else {
 			run = utf8_invalid_len(text, len);
 			ret = encode_piece(job, text, run);
@@ -373,7 +394,7 @@ int bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch,
 		.bpe = bpe,
 		.scratch = scratch,
 		.out = out,
-		.takes_whole = pretok_flags(bpe->pretok) & PRETOK_IGNORE_MERGES,
+		.flags = pretok_flags(bpe->pretok),
 	};
 
 	return encode_stretches(&job, text, len);

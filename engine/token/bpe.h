@@ -5,7 +5,8 @@
  *
  * Bytes that are not valid UTF-8: the text is cut into the longest stretches
  * of well-formed characters and the runs of bytes between them. A stretch is
- * pre-tokenized; a run is one pre-token as it stands. A byte for which the
+ * pre-tokenized, by its characters composed where the pre-tokenizer says so
+ * (PRETOK_NFC); a run is one pre-token as it stands. A byte for which the
  * vocabulary has no token vanishes, and its neighbours become neighbours.
  */
 #ifndef TARN_ENGINE_TOKEN_BPE_H

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pcre2.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,15 +37,16 @@ struct split {
 	void *owner;
 };
 
-static int compile(const char *pattern, pcre2_code **out, char *err,
-		   size_t errlen)
+static int compile(const char *pattern, bool of_bytes, pcre2_code **out,
+		   char *err, size_t errlen)
 {
 	PCRE2_UCHAR why[128];
 	PCRE2_SIZE at;
 	int code;
 
 	*out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-			     PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+			     of_bytes ? 0 : PCRE2_UTF | PCRE2_UCP, &code, &at,
+			     NULL);
 	if (!*out) {
 		if (code == PCRE2_ERROR_NOMEMORY)
 			return -ENOMEM;
@@ -55,6 +57,24 @@ static int compile(const char *pattern, pcre2_code **out, char *err,
 	}
 	/* Where no executable memory is to be had, matching is slower but the same. */
 	pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
+	return 0;
+}
+
+static int compile_row(struct pretok *pretok, const struct pretok_row *row,
+		       char *err, size_t errlen)
+{
+	unsigned int nr = 0, i;
+	int ret;
+
+	while (nr < PRETOK_MAX_PASSES && row->passes[nr])
+		nr++;
+	for (i = 0; i < nr; i++) {
+		ret = compile(row->passes[i], nr - i <= row->nr_byte_passes,
+			      &pretok->passes[i], err, errlen);
+		if (ret)
+			return ret;
+		pretok->nr_passes++;
+	}
 	return 0;
 }
 
@@ -77,18 +97,18 @@ int pretok_create(const char *name, size_t len, struct pretok **out, char *err,
 	if (!pretok)
 		return -ENOMEM;
 	pretok->flags = row->flags;
-	while (pretok->nr_passes < PRETOK_MAX_PASSES &&
-	       row->passes[pretok->nr_passes]) {
-		ret = compile(row->passes[pretok->nr_passes],
-			      &pretok->passes[pretok->nr_passes], err, errlen);
-		if (ret) {
-			pretok_destroy(pretok);
-			return ret;
-		}
-		pretok->nr_passes++;
+	ret = compile_row(pretok, row, err, errlen);
+	if (ret) {
+		pretok_destroy(pretok);
+		return ret;
 	}
 	*out = pretok;
 	return 0;
+}
+
+bool pretok_is_known(const char *name, size_t len)
+{
+	return pretok_row_find(name, len) != NULL;
 }
 
 void pretok_destroy(struct pretok *pretok)
@@ -138,22 +158,24 @@ void pretok_scratch_destroy(struct pretok_scratch *scratch)
 }
 
 /*
- * The next match in @text. Return: 1 with its bounds, 0 for no match, -ENOMEM.
+ * The next match in @text from @from on. Return: 1 with its bounds, 0 for no
+ * match, -ENOMEM.
  */
 static int next_match(const struct split *split, unsigned int pass,
-		      const char *text, size_t len, size_t *out_start,
-		      size_t *out_end)
+		      const char *text, size_t len, size_t from,
+		      size_t *out_start, size_t *out_end)
 {
 	struct pretok_scratch *scratch = split->scratch;
 	const PCRE2_SIZE *bounds;
 	int nr;
 
-	nr = pcre2_match(split->pretok->passes[pass], (PCRE2_SPTR)text, len, 0,
-			 PCRE2_NO_UTF_CHECK, scratch->match, scratch->context);
+	nr = pcre2_match(split->pretok->passes[pass], (PCRE2_SPTR)text, len,
+			 from, PCRE2_NO_UTF_CHECK, scratch->match,
+			 scratch->context);
 	/* The stack of compiled code is small; the interpreter's is the heap. */
 	if (nr == PCRE2_ERROR_JIT_STACKLIMIT)
 		nr = pcre2_match(split->pretok->passes[pass], (PCRE2_SPTR)text,
-				 len, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+				 len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
 				 scratch->match, scratch->context);
 	if (nr == PCRE2_ERROR_NOMATCH)
 		return 0;
@@ -165,35 +187,35 @@ static int next_match(const struct split *split, unsigned int pass,
 	return 1;
 }
 
+/* A piece is a text of its own to the next pass: nothing around it is seen. */
 static int run_pass(const struct split *split, unsigned int pass,
 		    const char *text, size_t len)
 {
-	size_t start, end;
+	size_t at = 0, start, end;
 	int ret;
 
 	if (len == 0)
 		return 0;
 	if (pass == split->pretok->nr_passes)
 		return split->emit(split->owner, text, len);
-	while (len > 0) {
-		ret = next_match(split, pass, text, len, &start, &end);
+	while (at < len) {
+		ret = next_match(split, pass, text, len, at, &start, &end);
 		if (ret < 0)
 			return ret;
 		if (ret == 0)
-			return run_pass(split, pass + 1, text, len);
+			break;
 		/* No pattern of the table matches the empty string; move on if one did. */
 		if (end == start)
 			end += utf8_char_len(text + end, len - end);
-		ret = run_pass(split, pass + 1, text, start);
+		ret = run_pass(split, pass + 1, text + at, start - at);
 		if (!ret)
 			ret = run_pass(split, pass + 1, text + start,
 				       end - start);
 		if (ret)
 			return ret;
-		text += end;
-		len -= end;
+		at = end;
 	}
-	return 0;
+	return run_pass(split, pass + 1, text + at, len - at);
 }
 
 int pretok_split(const struct pretok *pretok, struct pretok_scratch *scratch,

@@ -19,6 +19,8 @@ enum pretok_flags {
 	PRETOK_IGNORE_MERGES = 1u << 0,
 	/* BOS goes in front unless the file says otherwise. */
 	PRETOK_ADD_BOS = 1u << 1,
+	/* Characters are composed before the text is split (nfc.h). */
+	PRETOK_NFC = 1u << 2,
 };
 
 /**
@@ -31,6 +33,8 @@ enum pretok_flags {
 int pretok_create(const char *name, size_t len, struct pretok **out, char *err,
 		  size_t errlen);
 void pretok_destroy(struct pretok *pretok); /* NULL is fine */
+/* Whether pretok_create() knows the name. */
+bool pretok_is_known(const char *name, size_t len);
 unsigned int pretok_flags(const struct pretok *pretok);
 
 /* Scratch memory of one thread's splitting; NULL when there is no memory. */
@@ -41,7 +45,8 @@ void pretok_scratch_destroy(struct pretok_scratch *scratch); /* NULL is fine */
  * pretok_split - hand the pre-tokens of a text to @emit, from left to right
  * @text, @len: valid UTF-8 throughout (not checked here).
  * @emit: gets each piece, never empty; together they are the whole text. A
- *	value other than 0 stops the split and is returned.
+ *	value other than 0 stops the split and is returned. Pieces of falcon
+ *	may end within a character.
  *
  * Return: 0, @emit's value, -ENOMEM.
  */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 enum {
-	PRETOK_MAX_PASSES = 4,
+	PRETOK_MAX_PASSES = 6,
 };
 
 struct pretok_row {
@@ -20,9 +20,14 @@ struct pretok_row {
 	 * and the stretches between them are pieces. The unused ones are NULL.
 	 */
 	const char *passes[PRETOK_MAX_PASSES];
+	/* The last so many passes see bytes where the others see characters. */
+	unsigned int nr_byte_passes;
 };
 
 /* NULL when no row has the name. */
 const struct pretok_row *pretok_row_find(const char *name, size_t len);
+
+/* All rows, one for each index from 0; NULL behind the last. */
+const struct pretok_row *pretok_row_at(size_t index);
 
 #endif /* TARN_ENGINE_TOKEN_PRETOK_TABLE_H */

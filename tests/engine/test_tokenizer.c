@@ -168,6 +168,26 @@ TEST_F(bpe, invalid_bytes_are_pre_tokens)
 	EXPECT_STREQ("7 13 7", ids_str(self->tok, " a\xa9 a", 0));
 }
 
+TEST_F(bpe, characters_are_composed_under_qwen2)
+{
+	static const char text[] = "e\u0301";
+
+	token_spec_put(&self->w, &self->spec);
+	build(&self->w, &self->tok);
+	EXPECT_STREQ("", ids_str(self->tok, text, 0));
+	tokenizer_destroy(self->tok);
+	self->spec.pre = "qwen2";
+	token_spec_put(&self->w, &self->spec);
+	build(&self->w, &self->tok);
+	EXPECT_STREQ("12 13", ids_str(self->tok, text, 0));
+	/* Between special tokens and bytes that are none of a character as well. */
+	EXPECT_STREQ("8 12 13 8 12 13 13 12 13",
+		     ids_str(self->tok,
+			     "<u>e\u0301<u>e\u0301\xa9"
+			     "e\u0301",
+			     0));
+}
+
 TEST_F(bpe, whole_pre_tokens_go_first_under_llama_bpe)
 {
 	token_spec_put(&self->w, &self->spec);

@@ -62,14 +62,26 @@ static inline uint64_t tokens_read(struct tokens_reader *reader)
 	return 0;
 }
 
-static inline int tokens_reader_open(struct tokens_reader *reader,
-				     const char *name, const char magic[8])
+/* Inside the reader's data; NULL, and the reader broken, where there are fewer. */
+static inline const char *tokens_read_bytes(struct tokens_reader *reader,
+					    size_t nr)
 {
-	char path[128];
+	const char *bytes = (const char *)reader->data + reader->at;
+
+	if (nr > reader->len - reader->at) {
+		reader->is_broken = true;
+		return NULL;
+	}
+	reader->at += nr;
+	return bytes;
+}
+
+static inline int tokens_reader_open(struct tokens_reader *reader,
+				     const char *path, const char magic[8])
+{
 	FILE *file;
 	long size;
 
-	snprintf(path, sizeof(path), "tests/data/tokens_%s.bin", name);
 	file = fopen(path, "rb");
 	if (!file)
 		return -errno;
@@ -95,14 +107,20 @@ static inline void tokens_golden_close(struct tokens_golden *golden)
 static inline int tokens_golden_open(const char *name,
 				     struct tokens_golden *golden)
 {
+	static const char ids_magic[8] = "TOKIDS\0";
+	char path[128];
 	int err;
 
 	memset(golden, 0, sizeof(*golden));
-	err = tokens_reader_open(&golden->cases, "cases", "TOKCASE");
+	snprintf(path, sizeof(path), "tests/data/tokens_%s.bin", name);
+	err = tokens_reader_open(&golden->cases, "tests/data/tokens_cases.bin",
+				 "TOKCASE");
 	if (!err)
-		err = tokens_reader_open(&golden->base, "smollm", "TOKIDS\0");
+		err = tokens_reader_open(&golden->base,
+					 "tests/data/tokens_smollm.bin",
+					 ids_magic);
 	if (!err)
-		err = tokens_reader_open(&golden->own, name, "TOKIDS\0");
+		err = tokens_reader_open(&golden->own, path, ids_magic);
 	if (err)
 		return err;
 	golden->nr = tokens_read(&golden->cases);
