@@ -141,7 +141,7 @@ static const char pool_help[] =
 static const char tokenize_help[] =
 	"tarn tokenize turns text into token ids.\n"
 	"\n"
-	"Usage: tarn tokenize [--model FILE] [--special] [--bos] < TEXT\n"
+	"Usage: tarn tokenize [--model FILE] [--special] [--bos] [--allow-unknown-pre] < TEXT\n"
 	"\n"
 	"Reads all of standard input, every byte of it, also the last newline, and prints one\n"
 	"JSON array. Only the file's metadata is read: one without tensors will do. The ids are\n"
@@ -152,6 +152,7 @@ static const char tokenize_help[] =
 	"  --special            control tokens that stand in the text, such as <|im_end|>, are\n"
 	"                       those tokens; without it they are ordinary text\n"
 	"  --bos                begin and end as the model asks for it (BOS, EOS)\n"
+	"  --allow-unknown-pre  take a pre-tokenizer of unknown name as \"default\"\n"
 	"  -h, --help           print this\n"
 	"\n"
 	"Try it\n"

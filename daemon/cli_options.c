@@ -33,6 +33,7 @@ enum option_id {
 	OPT_BOS,
 	OPT_METADATA,
 	OPT_TENSORS,
+	OPT_ALLOW_UNKNOWN_PRE,
 	OPT_HELP,
 };
 
@@ -68,6 +69,8 @@ static const struct cli_option {
 	{ "tensors", no_argument, OPT_TENSORS, CLI_INSPECT },
 	{ "special", no_argument, OPT_SPECIAL, CLI_TOKENIZE },
 	{ "bos", no_argument, OPT_BOS, CLI_TOKENIZE },
+	{ "allow-unknown-pre", no_argument, OPT_ALLOW_UNKNOWN_PRE,
+	  CLI_TOKENIZE },
 	{ "help", no_argument, OPT_HELP, CLI_ALL },
 };
 
@@ -278,6 +281,8 @@ static void set_flag(enum option_id id, struct cli_options *options)
 		[OPT_BOS - OPT_SOCKET] = &options->add_bos,
 		[OPT_METADATA - OPT_SOCKET] = &options->shows_metadata,
 		[OPT_TENSORS - OPT_SOCKET] = &options->shows_tensors,
+		[OPT_ALLOW_UNKNOWN_PRE - OPT_SOCKET] =
+			&options->allow_unknown_pre,
 	};
 
 	*flags[id - OPT_SOCKET] = true;

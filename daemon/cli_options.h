@@ -39,6 +39,7 @@ struct cli_options {
 	bool is_json;
 	bool parse_special, add_bos;
 	bool shows_metadata, shows_tensors;
+	bool parse_special, add_bos, allow_unknown_pre;
 	char **words; /* what is no option */
 	int nr_words;
 };

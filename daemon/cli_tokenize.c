@@ -30,7 +30,9 @@ int cli_tokenize(const struct cli_options *options)
 {
 	const unsigned int flags =
 		(options->parse_special ? TARN_TOKENIZE_PARSE_SPECIAL : 0) |
-		(options->add_bos ? TARN_TOKENIZE_ADD_SPECIAL : 0);
+		(options->add_bos ? TARN_TOKENIZE_ADD_SPECIAL : 0) |
+		(options->allow_unknown_pre ? TARN_TOKENIZE_ALLOW_UNKNOWN_PRE :
+					      0);
 	char err[1024] = "";
 	char *path = NULL, *text = NULL;
 	int32_t *ids = NULL;
@@ -58,6 +60,9 @@ int cli_tokenize(const struct cli_options *options)
 	}
 	rc = tarn_tokenize_file(path, text, len, flags, &ids, &nr, err,
 				sizeof(err));
+	/* A warning is a line of its own; the ids are right as far as the file can say. */
+	if (rc == 0 && err[0])
+		cli_complain("%s: %s", path, err);
 	if (rc == 0)
 		exit_code = print_ids(ids, nr);
 	else

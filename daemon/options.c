@@ -33,6 +33,7 @@ enum option_id {
 	OPT_NO_PREFIX_SHARING,
 	OPT_PRECISE,
 	OPT_NO_PREFIX_CACHE,
+	OPT_ALLOW_UNKNOWN_PRE,
 	OPT_STRICT,
 	OPT_QUEUE,
 	OPT_MAX_BODY,
@@ -61,6 +62,7 @@ static const struct option long_options[] = {
 	{ "no-prefix-sharing", no_argument, NULL, OPT_NO_PREFIX_SHARING },
 	{ "precise", no_argument, NULL, OPT_PRECISE },
 	{ "no-prefix-cache", no_argument, NULL, OPT_NO_PREFIX_CACHE },
+	{ "allow-unknown-pre", no_argument, NULL, OPT_ALLOW_UNKNOWN_PRE },
 	{ "strict", no_argument, NULL, OPT_STRICT },
 	{ "queue", required_argument, NULL, OPT_QUEUE },
 	{ "max-body", required_argument, NULL, OPT_MAX_BODY },
@@ -336,6 +338,9 @@ static bool read_engine_option(int id, const char *text,
 		return true;
 	case OPT_PRECISE:
 		options->is_precise = true;
+		return true;
+	case OPT_ALLOW_UNKNOWN_PRE:
+		options->allow_unknown_pre = true;
 		return true;
 	default:
 		options->no_prefix_cache = true;

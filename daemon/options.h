@@ -39,6 +39,7 @@ struct options {
 	enum tarn_prefix_scope prefix_scope;
 	bool no_prefix_sharing;
 	bool is_precise, no_prefix_cache, is_strict;
+	bool allow_unknown_pre;
 	uint32_t max_queue;
 	uint64_t max_body_bytes;
 	uint64_t max_unsent_bytes; /* what a reader of a stream may be behind */

@@ -26,6 +26,7 @@ static const char help[] =
 	"                          (default: user)\n"
 	"  --precise               float32 activations and KV: slower, exact\n"
 	"  --no-prefix-cache       do not keep prompts' beginnings for later requests\n"
+	"  --allow-unknown-pre     take a pre-tokenizer of unknown name as \"default\"\n"
 	"  --max-batch-tokens N    most tokens computed in one step (default: 512)\n"
 	"\n"
 	"Socket and clients\n"

@@ -223,6 +223,7 @@ static int start_threads(struct server *server)
 		.prefix_scope = options->prefix_scope,
 		.precise = options->is_precise,
 		.no_prefix_cache = options->no_prefix_cache,
+		.allow_unknown_pre = options->allow_unknown_pre,
 		.max_batch_tokens = options->max_batch_tokens,
 		.progress = on_progress,
 		.progress_arg = server,

@@ -62,9 +62,13 @@ static int compile_key(struct one_template *t, const struct gguf *gguf,
 	if (gguf_get_str(gguf, key, &source, why, sizeof(why)))
 		return 0;
 	rc = compile(t, source.data, source.len);
-	if (!rc && t->why[0])
-		snprintf(err, errlen, "the chat template cannot be used: %s",
-			 t->why);
+	if (!rc && t->why[0]) {
+		size_t at = strlen(err); /* behind other warnings */
+
+		snprintf(err + at, errlen - at,
+			 "%sthe chat template cannot be used: %s",
+			 at ? "; " : "", t->why);
+	}
 	return rc;
 }
 

@@ -266,9 +266,10 @@ static int load_model(struct tarn_engine *e,
 		      const struct gguf *gguf, char *err, size_t errlen)
 {
 	uint8_t weights[BACKEND_DIGEST_BYTES];
-	char warning[256] = "";
-	int rc =
-		tokenizer_create(gguf, &e->tokenizer, warning, sizeof(warning));
+	char warning[512] = "";
+	int rc = tokenizer_create(
+		gguf, o->allow_unknown_pre ? TOKENIZER_ALLOW_UNKNOWN_PRE : 0,
+		&e->tokenizer, warning, sizeof(warning));
 
 	if (rc) {
 		snprintf(err, errlen, "%s", warning);

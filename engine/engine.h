@@ -65,6 +65,8 @@ struct tarn_engine_options {
 	enum tarn_prefix_scope prefix_scope;
 	bool precise; /* float32 activations and KV */
 	bool no_prefix_cache;
+	/* A pre-tokenizer of unknown name is taken as "default", with a warning, not refused. */
+	bool allow_unknown_pre;
 	uint32_t max_batch_tokens; /* most tokens of one step; 0: 512 */
 	/*
 	 * Called while loading, from the creating thread, @fraction rising from 0 to 1. A
@@ -151,6 +153,8 @@ enum tarn_tokenize_flags {
 		1u << 0, /* "<|im_end|>" in the text is the token */
 	TARN_TOKENIZE_ADD_SPECIAL =
 		1u << 1, /* BOS and EOS where the model asks for them */
+	/* tarn_tokenize_file() only: see tarn_engine_options.allow_unknown_pre */
+	TARN_TOKENIZE_ALLOW_UNKNOWN_PRE = 1u << 2,
 };
 
 /* [any] @out_ids: malloc'ed, the caller frees. Return: 0, -ENOMEM, -EFBIG. */
@@ -234,6 +238,7 @@ int tarn_template_render(const struct tarn_template *template,
 
 /*
  * [any] Tokenise with a model file alone, metadata only (no tensors needed): for `tarn tokenize`.
+ * @err: [out] what is wrong; when it succeeds, a warning worth showing, or "".
  * Return: as tarn_engine_create() for the file, as tarn_tokenize() for the text.
  */
 int tarn_tokenize_file(const char *model_path, const char *text, size_t len,

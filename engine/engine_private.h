@@ -96,7 +96,10 @@ int engine_identity_init(struct tarn_engine *engine, const struct gguf *gguf,
 int engine_salt(const struct tarn_engine *engine, uid_t uid,
 		struct kvpool_key *out_salt);
 
-/* text.c: template and end tokens of the file. 0 or -errno; a bad template is a warning. */
+/*
+ * text.c: template and end tokens of the file. 0 or -errno; a bad template is a warning, put
+ * behind what @err holds.
+ */
 int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf,
 		     char *err, size_t errlen);
 void engine_text_deinit(struct tarn_engine *engine);

@@ -123,7 +123,11 @@ int tarn_tokenize_file(const char *model_path, const char *text, size_t len,
 
 	if (rc)
 		return rc;
-	rc = tokenizer_create(gguf, &tok, err, errlen);
+	rc = tokenizer_create(gguf,
+			      flags & TARN_TOKENIZE_ALLOW_UNKNOWN_PRE ?
+				      TOKENIZER_ALLOW_UNKNOWN_PRE :
+				      0,
+			      &tok, err, errlen);
 	gguf_close(gguf);
 	if (rc)
 		return rc;

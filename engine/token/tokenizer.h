@@ -39,18 +39,25 @@ enum tokenizer_flags {
 	TOKENIZE_ADD_SPECIAL = 1u << 1,
 };
 
+enum tokenizer_create_flags {
+	/* A pre-tokenizer of unknown name is taken as "default", with a warning. */
+	TOKENIZER_ALLOW_UNKNOWN_PRE = 1u << 0,
+};
+
 /**
  * tokenizer_create - build the tokenizer a model file describes
  * @gguf: metadata (tokenizer.ggml.*); not needed after the call.
+ * @flags: enum tokenizer_create_flags.
  * @out: [out] tokenizer_destroy() frees it.
  * @err, @errlen: [out] names the offence when the call fails; when it succeeds, a
- *	warning worth showing (a missing pre-tokenizer taken as "default") or "".
+ *	warning worth showing (a missing or unknown pre-tokenizer taken as
+ *	"default") or "".
  *
  * Return: 0; -EINVAL for missing or broken vocabulary; -ENOTSUP for an unknown
  * model or pre-tokenizer, named; -ENOMEM.
  */
-int tokenizer_create(const struct gguf *gguf, struct tokenizer **out, char *err,
-		     size_t errlen);
+int tokenizer_create(const struct gguf *gguf, unsigned int flags,
+		     struct tokenizer **out, char *err, size_t errlen);
 void tokenizer_destroy(struct tokenizer *tok); /* NULL is fine */
 
 /**

@@ -16,11 +16,14 @@
 struct load {
 	const struct gguf *gguf;
 	struct tokenizer *tok;
+	unsigned int flags; /* enum tokenizer_create_flags */
+	char *warning; /* [WARNING_BYTES] */
 	char *err;
 	size_t errlen;
 };
 
 enum {
+	WARNING_BYTES = 160,
 	/* Falcon's and old GPT-2 files' end of text, where a file names no id. */
 	BPE_DEFAULT_ID = 11,
 	SPM_DEFAULT_UNKNOWN = 0,
@@ -280,20 +283,30 @@ static int load_flags(const struct load *load, bool is_spm)
 	return err;
 }
 
-static int load_pretok(const struct load *load, const char **out_warning)
+static int load_pretok(const struct load *load)
 {
 	static const char key[] = "tokenizer.ggml.pre";
-	struct gguf_str name = { .data = "default", .len = 7 };
+	const struct gguf_str standard = { .data = "default", .len = 7 };
+	struct gguf_str name = standard;
+	char shown[GGUF_SHOWN_BYTES];
 	int err = 0;
 
 	if (gguf_has(load->gguf, key))
 		err = gguf_get_str(load->gguf, key, &name, load->err,
 				   load->errlen);
 	else
-		*out_warning =
-			"tokenizer.ggml.pre is missing: taken as \"default\"";
+		snprintf(load->warning, WARNING_BYTES,
+			 "%s is missing: taken as \"default\"", key);
 	if (err)
 		return err;
+	if (load->flags & TOKENIZER_ALLOW_UNKNOWN_PRE &&
+	    !pretok_is_known(name.data, name.len)) {
+		snprintf(
+			load->warning, WARNING_BYTES,
+			"pre-tokenizer \"%s\" is not known: taken as \"default\"",
+			gguf_show(name, shown));
+		name = standard;
+	}
 	return pretok_create(name.data, name.len, &load->tok->pretok, load->err,
 			     load->errlen);
 }
@@ -312,7 +325,7 @@ static int load_bpe(const struct load *load)
 	return err;
 }
 
-static int load_all(const struct load *load, const char **out_warning)
+static int load_all(const struct load *load)
 {
 	struct tokenizer *tok = load->tok;
 	struct gguf_str model;
@@ -334,7 +347,7 @@ static int load_all(const struct load *load, const char **out_warning)
 	}
 	/* The pre-tokenizer first: it is quick to refuse. */
 	if (!is_spm)
-		err = load_pretok(load, out_warning);
+		err = load_pretok(load);
 	if (!err)
 		err = load_vocab(load, is_spm);
 	if (!err)
@@ -357,23 +370,25 @@ static int load_all(const struct load *load, const char **out_warning)
 	return err;
 }
 
-int tokenizer_create(const struct gguf *gguf, struct tokenizer **out, char *err,
-		     size_t errlen)
+int tokenizer_create(const struct gguf *gguf, unsigned int flags,
+		     struct tokenizer **out, char *err, size_t errlen)
 {
+	char warning[WARNING_BYTES] = "";
 	struct load load = {
 		.gguf = gguf,
 		.tok = calloc(1, sizeof(*load.tok)),
+		.flags = flags,
+		.warning = warning,
 		.err = err,
 		.errlen = errlen,
 	};
-	const char *warning = "";
 	int ret;
 
 	*out = NULL;
 	snprintf(err, errlen, "no memory for the tokenizer");
 	if (!load.tok)
 		return -ENOMEM;
-	ret = load_all(&load, &warning);
+	ret = load_all(&load);
 	if (ret) {
 		tokenizer_destroy(load.tok);
 		return ret;

@@ -17,7 +17,7 @@ def gguf_array(kind, items):
     return struct.pack("<IQ", kind, len(items)) + b"".join(items)
 
 
-def tiny_vocabulary(more=()):
+def tiny_vocabulary(more=(), pre="gpt-2"):
     """A model file with no tensor: byte-level BPE over all bytes, one merge, one control token;
     and @more fields."""
     printable = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
@@ -30,7 +30,7 @@ def tiny_vocabulary(more=()):
     fields = [
         gguf_field("general.architecture", string, gguf_string("llama")),
         gguf_field("tokenizer.ggml.model", string, gguf_string("gpt2")),
-        gguf_field("tokenizer.ggml.pre", string, gguf_string("gpt-2")),
+        gguf_field("tokenizer.ggml.pre", string, gguf_string(pre)),
         gguf_field("tokenizer.ggml.tokens", array,
                    gguf_array(string, [gguf_string(t) for t in tokens])),
         gguf_field("tokenizer.ggml.token_type", array,

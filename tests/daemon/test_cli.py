@@ -174,6 +174,18 @@ class Tokenize(CliTest):
         self.ends(tarn("tokenize", "--model", "/bin/sh", stdin=b"x"), 3,
                   "/bin/sh: not a GGUF file", "")
 
+    def test_an_unknown_pre_tokenizer_only_if_allowed(self):
+        with open(self.model, "wb") as f:
+            f.write(tiny_vocabulary(pre="gpt-9\x1b"))
+        command = ("tokenize", "--model", self.model)
+        self.ends(tarn(*command, stdin=b"hey"), 3,
+                  'pre-tokenizer "gpt-9?" is not supported', "")
+        self.ends(tarn(*command, "--allow-unknown-pre", stdin=b"hey"), 0,
+                  'pre-tokenizer "gpt-9?" is not known: taken as "default"', "[256, 121]\n")
+        with open(self.model, "wb") as f:
+            f.write(tiny_vocabulary(pre="qwen2"))
+        self.ends(tarn(*command, "--allow-unknown-pre", stdin=b"hey"), 0, "", "[256, 121]\n")
+
     def test_a_full_disk_is_told(self):
         with open("/dev/full", "wb") as full:
             result = subprocess.run([os.path.join(tap.BUILD_DIR, "tarn"), "tokenize", "--model",

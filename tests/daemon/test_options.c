@@ -38,6 +38,7 @@ TEST(defaults_are_those_of_the_manual)
 	EXPECT_EQ(TARN_PREFIX_OF_USER, options.prefix_scope);
 	EXPECT_FALSE(options.no_prefix_sharing);
 	EXPECT_FALSE(options.is_strict);
+	EXPECT_FALSE(options.allow_unknown_pre);
 }
 
 TEST(every_option_is_read)
@@ -48,10 +49,11 @@ TEST(every_option_is_read)
 			"--device=cpu", "--kv-backend=memfd", "--kv-bytes=1.5G",
 			"--pool=shared-1.a", "--pool-quota=64M",
 			"--prefix-scope=all", "--no-prefix-sharing",
-			"--precise", "--no-prefix-cache", "--strict",
-			"--queue=7", "--max-body=64K", "--max-unsent=32K",
-			"--max-batch-tokens=128", "--timeout=9",
-			"--drain-timeout=0", "--log-level=debug"));
+			"--precise", "--no-prefix-cache", "--allow-unknown-pre",
+			"--strict", "--queue=7", "--max-body=64K",
+			"--max-unsent=32K", "--max-batch-tokens=128",
+			"--timeout=9", "--drain-timeout=0",
+			"--log-level=debug"));
 	EXPECT_EQ(0600, options.socket_mode);
 	EXPECT_EQ(0, options.socket_uid);
 	EXPECT_EQ(0, options.socket_gid);
@@ -66,6 +68,7 @@ TEST(every_option_is_read)
 	EXPECT_TRUE(options.no_prefix_sharing);
 	EXPECT_TRUE(options.is_precise);
 	EXPECT_TRUE(options.no_prefix_cache);
+	EXPECT_TRUE(options.allow_unknown_pre);
 	EXPECT_TRUE(options.is_strict);
 	EXPECT_EQ(7, options.max_queue);
 	EXPECT_EQ(64 << 10, options.max_body_bytes);

@@ -516,7 +516,7 @@ static struct tokenizer *open_real(const char *variable)
 		return NULL;
 	ASSERT_EQ(0,
 		  gguf_open(path, GGUF_METADATA_ONLY, &gguf, err, sizeof(err)));
-	ASSERT_EQ(0, tokenizer_create(gguf, &tok, err, sizeof(err)));
+	ASSERT_EQ(0, tokenizer_create(gguf, 0, &tok, err, sizeof(err)));
 	gguf_close(gguf);
 	return tok;
 }

@@ -99,7 +99,7 @@ FIXTURE_SETUP(golden)
 	}
 	ASSERT_EQ(0,
 		  tokenizer_create(self->changed ? self->changed : self->gguf,
-				   &self->tok, err, sizeof(err)));
+				   0, &self->tok, err, sizeof(err)));
 	EXPECT_STREQ("", err);
 	/* The tokenizer must live on what it has copied. */
 	gguf_close(self->changed);

@@ -168,6 +168,39 @@ TEST_F(hostile, what_is_shown_of_a_file_is_printable)
 	refused_bpe(&self->h, -EINVAL, "merges[1] (\"??z\")");
 }
 
+/* Building with @flags succeeds and warns of @named; the ids are those of default. */
+static void taken_as_default(struct hostile *h, unsigned int flags,
+			     const char *named)
+{
+	struct gguf *gguf;
+	size_t size;
+	uint8_t *file;
+
+	token_spec_put(&h->w, &h->bpe);
+	file = gw_finish(&h->w, &size);
+	ASSERT_EQ(0, gguf_open_memory(file, size, GGUF_METADATA_ONLY, &gguf,
+				      h->err, sizeof(h->err)));
+	EXPECT_EQ(0, tokenizer_create(gguf, flags, &h->tok, h->err,
+				      sizeof(h->err)));
+	EXPECT_STREQ(named, h->err);
+	gguf_close(gguf);
+	free(file);
+	encodes(h->tok, "abcab", (int32_t[]){ 5, 4 }, 2);
+}
+
+TEST_F(hostile, pre_unknown_is_default_where_allowed)
+{
+	self->h.bpe.pre = "qwen9000\n";
+	taken_as_default(
+		&self->h, TOKENIZER_ALLOW_UNKNOWN_PRE,
+		"pre-tokenizer \"qwen9000?\" is not known: taken as \"default\"");
+}
+
+TEST_F(hostile, pre_known_is_itself_where_unknown_ones_are_allowed)
+{
+	taken_as_default(&self->h, TOKENIZER_ALLOW_UNKNOWN_PRE, "");
+}
+
 TEST_F(hostile, pre_empty)
 {
 	self->h.bpe.pre = "";
@@ -542,7 +575,7 @@ static void flip_and_build(const struct token_spec *spec, unsigned int seed)
 		file[rand_r(&seed) % size] ^= (uint8_t)(1 << rand_r(&seed) % 8);
 	if (!gguf_open_memory(file, size, GGUF_METADATA_ONLY, &gguf, err,
 			      sizeof(err))) {
-		if (!tokenizer_create(gguf, &tok, err, sizeof(err))) {
+		if (!tokenizer_create(gguf, 0, &tok, err, sizeof(err))) {
 			EXPECT_EQ(0, tokenizer_encode(tok, "ab <s>abc</s>", 13,
 						      seed % 4, &ids, &nr));
 			free(ids);

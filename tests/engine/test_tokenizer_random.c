@@ -359,7 +359,7 @@ FIXTURE_SETUP(real)
 		SKIP(return, "the model is not there");
 	ASSERT_EQ(0,
 		  gguf_open(path, GGUF_METADATA_ONLY, &gguf, err, sizeof(err)));
-	ASSERT_EQ(0, tokenizer_create(gguf, &self->tok, err, sizeof(err)));
+	ASSERT_EQ(0, tokenizer_create(gguf, 0, &self->tok, err, sizeof(err)));
 	gguf_close(gguf);
 }
 

@@ -180,7 +180,7 @@ static inline int token_file_build(struct gguf_writer *w,
 
 	*out = NULL;
 	if (!ret) {
-		ret = tokenizer_create(gguf, out, err, errlen);
+		ret = tokenizer_create(gguf, 0, out, err, errlen);
 		gguf_close(gguf);
 	}
 	free(file);
