@@ -91,20 +91,55 @@ static int encode_text(struct encoding *enc, const char *text, size_t len,
 	return encode_raw(enc, text + at, len - at);
 }
 
+/*
+ * As SentencePiece does: one space for a run, none in front, and neither a
+ * space nor a U+2581 at the end. @out: malloc'ed.
+ */
+static int remove_spaces(const char *text, size_t len, char **out,
+			 size_t *out_len)
+{
+	size_t nr = 0, i;
+	char *kept = malloc(len + 1);
+
+	if (!kept)
+		return -ENOMEM;
+	for (i = 0; i < len; i++) {
+		if (text[i] != ' ' || (nr > 0 && kept[nr - 1] != ' '))
+			kept[nr++] = text[i];
+	}
+	for (;;) {
+		if (nr > 0 && kept[nr - 1] == ' ')
+			nr--;
+		else if (nr >= SPM_SPACE_BYTES &&
+			 memcmp(kept + nr - SPM_SPACE_BYTES, spm_space,
+				SPM_SPACE_BYTES) == 0)
+			nr -= SPM_SPACE_BYTES;
+		else
+			break;
+	}
+	*out = kept;
+	*out_len = nr;
+	return 0;
+}
+
 /* SPM sees spaces as U+2581 from here on, in special tokens too. */
 static int encode_escaped(struct encoding *enc, const char *text, size_t len,
 			  bool parse_special)
 {
-	char *escaped;
-	int err;
+	char *kept = NULL, *escaped = NULL;
+	int err = 0;
 
 	if (enc->tok->bpe)
 		return encode_text(enc, text, len, parse_special);
-	err = spm_escape(text, len, false, &escaped, &len);
-	if (err)
-		return err;
-	err = encode_text(enc, escaped, len, parse_special);
+	if (enc->tok->removes_spaces)
+		err = remove_spaces(text, len, &kept, &len);
+	if (!err)
+		err = spm_escape(kept ? kept : text, len, false, &escaped,
+				 &len);
+	if (!err)
+		err = encode_text(enc, escaped, len, parse_special);
 	free(escaped);
+	free(kept);
 	return err;
 }
 

@@ -72,8 +72,8 @@ void tokenizer_destroy(struct tokenizer *tok); /* NULL is fine */
  * never becomes a control token otherwise. Bytes that are not UTF-8: see bpe.h
  * and spm.h; byte-level BPE drops bytes its vocabulary has no token for.
  *
- * Some tokenizers compose characters and their marks first (PRETOK_NFC in
- * pretok.h).
+ * Some tokenizers change the text first: characters and their marks are
+ * composed (PRETOK_NFC in pretok.h), or runs of spaces made one.
  *
  * Linear in @len but for a logarithm. Return: 0, -ENOMEM, or -EFBIG beyond
  * 2^31 - 1 bytes, for SPM counted with each space as three.

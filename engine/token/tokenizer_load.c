@@ -278,6 +278,9 @@ static int load_flags(const struct load *load, bool is_spm)
 	if (!err)
 		err = get_flag(load, "add_space_prefix", is_spm,
 			       &tok->adds_space);
+	if (!err)
+		err = get_flag(load, "remove_extra_whitespaces", false,
+			       &tok->removes_spaces);
 	/* Byte-level BPE never adds one, whatever the file says. */
 	tok->adds_space &= is_spm;
 	return err;

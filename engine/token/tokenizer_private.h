@@ -28,6 +28,7 @@ struct tokenizer {
 	struct ends ends;
 	int32_t bos, eos, unknown; /* TOKEN_NONE: there is none */
 	bool adds_bos, adds_eos, adds_space;
+	bool removes_spaces; /* SPM: all but one of a run, and those at the ends */
 };
 
 /* SPM's space: U+2581. */

@@ -463,6 +463,37 @@ TEST_F(spm, a_space_goes_before_the_text_and_behind_special_tokens)
 	EXPECT_STREQ("16", ids_str(self->tok, "<h1>", 0));
 }
 
+/* The pieces are SentencePiece's, with remove_extra_whitespaces. */
+TEST_F(spm, extra_spaces_go_where_the_file_says_so)
+{
+	gw_bool(&self->w, "tokenizer.ggml.remove_extra_whitespaces", true);
+	build_bare(&self->w, &self->spec, &self->tok);
+	EXPECT_STREQ("7 6 8", ids_str(self->tok, "  a  b  ", 0));
+	EXPECT_STREQ("", ids_str(self->tok, "   ", 0));
+	EXPECT_STREQ("", ids_str(self->tok, "", 0));
+	EXPECT_STREQ("7 6 16 6 8", ids_str(self->tok, "a  <h1>  b", 0));
+	EXPECT_STREQ("16", ids_str(self->tok, "  <h1>  ", 0));
+	EXPECT_STREQ("7 14 6 8", ids_str(self->tok, "a\n  b", 0));
+	EXPECT_STREQ("7", ids_str(self->tok, "a " SP " ", 0));
+	/* Another space is no space, and U+2581 counts at the end alone. */
+	EXPECT_STREQ("6 10", ids_str(self->tok, SP SP "a" SP, 0));
+	tokenizer_destroy(self->tok);
+
+	gw_bool(&self->w, "tokenizer.ggml.remove_extra_whitespaces", true);
+	token_spec_put(&self->w, &self->spec);
+	build(&self->w, &self->tok);
+	EXPECT_STREQ("10 6 8", ids_str(self->tok, "  a  b  ", 0));
+	EXPECT_STREQ("", ids_str(self->tok, "   ", 0));
+}
+
+TEST_F(bpe, extra_spaces_stay_whatever_the_file_says)
+{
+	gw_bool(&self->w, "tokenizer.ggml.remove_extra_whitespaces", true);
+	token_spec_put(&self->w, &self->spec);
+	build(&self->w, &self->tok);
+	EXPECT_STREQ("6 7 6", ids_str(self->tok, "  a ", 0));
+}
+
 TEST_F(spm, ids_and_flags_have_llamas_defaults)
 {
 	token_spec_put(&self->w, &self->spec);
