@@ -11,7 +11,9 @@ here as the original tokenizers are. Nothing of the engine is used.
   smollm, gpt-2, llama-bpe, default
       the vocabulary of SmolLM2 under that pre-tokenizer: BPE over Split and
       ByteLevel as in the tokenizer.json of SmolLM2 (Digits, ByteLevel), of
-      GPT-2, of Llama 3 (with ignore_merges) and of Falcon.
+      GPT-2, of Llama 3 (with ignore_merges) and as files without a name have it.
+  qwen2, gpt-4o, tekken, kimi-k2, deepseek-v3, falcon
+      the same with the steps of make_pretok_golden.py (tekken with ignore_merges).
   gemma
       SentencePiece's BPE over Gemma's pieces and scores.
   gemma-prefix
@@ -41,7 +43,7 @@ import unicodedata
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as sp_pb
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 SPACE = '\u2581'
@@ -110,16 +112,31 @@ PRE_TOKENIZERS = {
 }
 
 
+# Names whose steps make_pretok_golden.py has.
+OTHER_NAMES = ('qwen2', 'gpt-4o', 'tekken', 'kimi-k2', 'deepseek-v3', 'falcon')
+
+
+def bpe_steps(name):
+    if name in PRE_TOKENIZERS:
+        return False, PRE_TOKENIZERS[name]
+    # Not at the top: that module takes its texts from this one.
+    from make_pretok_golden import ROWS  # pylint: disable=import-outside-toplevel
+    return ROWS[name]
+
+
 class Bpe:
     def __init__(self, meta, name):
         tokens = [t.decode() for t in meta['tokenizer.ggml.tokens']]
         merges = [tuple(m.decode().split(' ')) for m in meta['tokenizer.ggml.merges']]
         vocab = {t: i for i, t in enumerate(tokens)}
-        ignore = name == 'llama-bpe'
+        ignore = name in ('llama-bpe', 'tekken')
+        composes, steps = bpe_steps(name)
         self.plain = Tokenizer(models.BPE(vocab, merges, ignore_merges=ignore))
         self.special = Tokenizer(models.BPE(vocab, merges, ignore_merges=ignore))
         for tok in (self.plain, self.special):
-            tok.pre_tokenizer = pre_tokenizers.Sequence(PRE_TOKENIZERS[name])
+            tok.pre_tokenizer = pre_tokenizers.Sequence(steps)
+            if composes:
+                tok.normalizer = normalizers.NFC()
         types = meta['tokenizer.ggml.token_type']
         self.special.add_special_tokens(
             [AddedToken(t, normalized=False, special=True)
@@ -431,7 +448,7 @@ def main():
     parser.add_argument('--out', default=os.path.dirname(os.path.abspath(__file__)))
     args = parser.parse_args()
     smollm2, gemma3 = read_metadata(args.smollm2), read_metadata(args.gemma3)
-    references = {name: Bpe(smollm2, name) for name in PRE_TOKENIZERS}
+    references = {name: Bpe(smollm2, name) for name in (*PRE_TOKENIZERS, *OTHER_NAMES)}
     references['gemma'] = Spm(gemma3)
     references['gemma-prefix'] = SpmPrefix(gemma3)
 

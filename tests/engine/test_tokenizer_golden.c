@@ -4,7 +4,9 @@
  * libraries on thousands of strings, and decoding gives the text back.
  */
 #include "engine/model/gguf.h"
+#include "engine/token/nfc.h"
 #include "engine/token/tokenizer.h"
+#include "engine/token/utf8.h"
 #include "tests/engine/token_file.h"
 #include "tests/engine/tokens_golden.h"
 #include "tests/harness.h"
@@ -32,6 +34,7 @@ FIXTURE_VARIANT(golden)
 	const char *name;
 	const char *env;
 	bool is_bpe;
+	bool composes; /* characters, first */
 	bool is_changed;
 	struct token_file_change change;
 };
@@ -64,6 +67,55 @@ FIXTURE_VARIANT_ADD(golden, default_pre){
 	.is_bpe = true,
 	.is_changed = true,
 	.change = { .pre = "default" },
+};
+
+FIXTURE_VARIANT_ADD(golden, qwen2){
+	.name = "qwen2",
+	.env = "TARN_TEST_MODEL",
+	.is_bpe = true,
+	.composes = true,
+	.is_changed = true,
+	.change = { .pre = "qwen2" },
+};
+
+FIXTURE_VARIANT_ADD(golden, gpt_4o){
+	.name = "gpt-4o",
+	.env = "TARN_TEST_MODEL",
+	.is_bpe = true,
+	.is_changed = true,
+	.change = { .pre = "gpt-4o" },
+};
+
+FIXTURE_VARIANT_ADD(golden, tekken){
+	.name = "tekken",
+	.env = "TARN_TEST_MODEL",
+	.is_bpe = true,
+	.is_changed = true,
+	.change = { .pre = "tekken" },
+};
+
+FIXTURE_VARIANT_ADD(golden, kimi_k2){
+	.name = "kimi-k2",
+	.env = "TARN_TEST_MODEL",
+	.is_bpe = true,
+	.is_changed = true,
+	.change = { .pre = "kimi-k2" },
+};
+
+FIXTURE_VARIANT_ADD(golden, deepseek_v3){
+	.name = "deepseek-v3",
+	.env = "TARN_TEST_MODEL",
+	.is_bpe = true,
+	.is_changed = true,
+	.change = { .pre = "deepseek-v3" },
+};
+
+FIXTURE_VARIANT_ADD(golden, falcon){
+	.name = "falcon",
+	.env = "TARN_TEST_MODEL",
+	.is_bpe = true,
+	.is_changed = true,
+	.change = { .pre = "falcon" },
 };
 
 FIXTURE_VARIANT_ADD(golden, gemma){
@@ -172,6 +224,31 @@ TEST_F(golden, ids_equal_the_references)
 	EXPECT_LE(variant->change.space_prefix ? 2500 : MIN_CASES, nr_cases);
 }
 
+/* Well-formed stretches in normal form C. @out: room for 3 * len bytes. */
+static size_t compose(const char *text, size_t len, char *out)
+{
+	size_t nr = 0, at = 0, composed_len;
+	char *composed;
+
+	while (at < len) {
+		size_t run = utf8_valid_len(text + at, len - at);
+
+		ASSERT_EQ(0, nfc_compose(text + at, run, &composed,
+					 &composed_len));
+		if (!composed)
+			composed_len = run;
+		memcpy(out + nr, composed ? composed : text + at, composed_len);
+		free(composed);
+		nr += composed_len;
+		at += run;
+		run = utf8_invalid_len(text + at, len - at);
+		memcpy(out + nr, text + at, run);
+		nr += run;
+		at += run;
+	}
+	return nr;
+}
+
 /* What decoding should give. @out: room for len + 1 bytes. */
 static size_t expected_text(const struct tokens_case *one, bool is_bpe,
 			    bool space_prefix, char *out)
@@ -206,11 +283,18 @@ TEST_F(golden, decoding_gives_the_text_back)
 	size_t nr, len;
 
 	while (tokens_golden_next(&self->golden, &one)) {
-		char *want = malloc(one.len + 2);
+		struct tokens_case own = one;
+		char *own_text = malloc(3 * one.len + 1);
+		char *want = malloc(3 * one.len + 2);
 		size_t want_len;
 
-		ASSERT_TRUE(want != NULL);
-		want_len = expected_text(&one, variant->is_bpe,
+		ASSERT_TRUE(own_text && want);
+		own.text = own_text;
+		if (variant->composes)
+			own.len = compose(one.text, one.len, own_text);
+		else
+			memcpy(own_text, one.text, one.len);
+		want_len = expected_text(&own, variant->is_bpe,
 					 variant->change.space_prefix, want);
 		ASSERT_EQ(0, tokenizer_encode(self->tok, one.text, one.len, 0,
 					      &ids, &nr));
@@ -222,6 +306,7 @@ TEST_F(golden, decoding_gives_the_text_back)
 		}
 		ASSERT_EQ(0, memcmp(want, text, len));
 		ASSERT_EQ(0, text[len]);
+		free(own_text);
 		free(want);
 		free(text);
 		free(ids);
