@@ -51,6 +51,12 @@
 	"\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}" \
 	"\\x{1e5f1}-\\x{1e5fa}"
 
+/* Those of them that are decimal digits. */
+#define DIGIT_NEW \
+	"\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}" \
+	"\\x{11f50}-\\x{11f59}\\x{16130}-\\x{16139}\\x{16d70}-\\x{16d79}" \
+	"\\x{1ccf0}-\\x{1ccf9}\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+
 #define PUNCT_NEW \
 	"\\x{1b4e}-\\x{1b4f}\\x{1b7f}\\x{10d6e}\\x{113d4}-\\x{113d5}" \
 	"\\x{113d7}-\\x{113d8}\\x{11b00}-\\x{11b09}\\x{11be1}" \
@@ -74,6 +80,7 @@
 #define LETTER "\\p{L}" OTHER_NEW MODIFIER_NEW UPPER_NEW LOWER_NEW
 #define MARK "\\p{M}" MARK_NEW
 #define NUMBER "\\p{N}" NUMBER_NEW
+#define DIGIT "\\p{Nd}" DIGIT_NEW
 #define PUNCT "\\p{P}" PUNCT_NEW
 #define SYMBOL "\\p{S}" SYMBOL_NEW
 
@@ -94,6 +101,12 @@
 	"\\x{2b740}-\\x{2b81d}\\x{2b820}-\\x{2cea1}\\x{2ceb0}-\\x{2ebe0}" \
 	"\\x{2ebf0}-\\x{2ee5d}\\x{2f800}-\\x{2fa1d}\\x{30000}-\\x{3134a}" \
 	"\\x{31350}-\\x{323af}"
+
+/* What \w is to the library that the models' tokenizers use. */
+#define WORD_CHAR \
+	LETTER MARK DIGIT "\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" \
+	"\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}" \
+	"\\x{1f170}-\\x{1f189}"
 
 /* Ideographs and kana, as DeepSeek V3 takes them. */
 #define CJK "\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}"

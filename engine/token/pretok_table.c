@@ -81,6 +81,16 @@
 	"|[^\\r\\n" LETTER PUNCT SYMBOL "]?[" LETTER MARK "]+" \
 	"| ?[" PUNCT SYMBOL "]+[\\r\\n]*|" LINES_AND_SPACE
 
+/*
+ * Digits in groups of three from the right, where a word ends with them: the
+ * group at the left is cut off once, where a run begins, then the others from
+ * there. To look ahead at each place would be quadratic.
+ */
+#define FIRST_OF_GROUPS \
+	"(?<![" DIGIT "])[" DIGIT "]{1,3}(?=(?:[" DIGIT "]{3})*+" \
+	"(?![" WORD_CHAR "]))"
+#define NEXT_OF_GROUPS "\\G[" DIGIT "]{3}"
+
 #define BLOOM_PATTERN \
 	" ?[^(" SPACE "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}" \
 	"\\x{964}\\x{6d4}\\x{60c})]+"
@@ -190,6 +200,14 @@ static const struct pretok_row rows[] = {
 	{
 		.names = "gpt-4o llama4 kanana2 talkie minimax-m2",
 		.passes = { GPT4O_PATTERN(CONTRACTION "?", "{1,3}") },
+	},
+	{
+		.names = "tiny_aya cohere2moe",
+		.passes = {
+			FIRST_OF_GROUPS,
+			NEXT_OF_GROUPS,
+			GPT4O_PATTERN(CONTRACTION "?", "{1,3}"),
+		},
 	},
 	{
 		.names = "tekken pixtral",

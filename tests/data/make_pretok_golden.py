@@ -92,6 +92,8 @@ ROWS = {
     'kimi-k2': (False, [split(r'[\p{Han}]+|' + cased(CONTRACTION + '?', r'&&[^\p{Han}]')
                               + r'|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|' + LINES),
                         byte_level(False)]),
+    'tiny_aya': (False, [split(r'\d{1,3}(?=(?:\d{3})*\b)'),
+                         split(gpt4o(CONTRACTION + '?', '{1,3}')), byte_level(False)]),
     'deepseek-v3': (False, [split(r'\p{N}{1,3}'), split(CJK),
                             split(r'[!"#$%&' r"'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
                                   '|[^\r\n' r'\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+'
@@ -188,6 +190,19 @@ def case_words(rng):
         yield ''.join(rng.choice(few) for _ in range(rng.randrange(2, 10)))
 
 
+def digit_groups(rng):
+    for text in ('1234567', '  1234abc', 'a1234567 b', '12_345_678', '1,234,567.8901', "1234's",
+                 '12345\u00b2', '1234\u0661\u0662\u0663', '1234\u4e00', '1234-5678', 'v1234.x5678',
+                 '1234\u203f5678', '\U00010d40' * 4, '12\n3456\n', '1' * 100, '1' * 101 + 'x',
+                 '1234\u0301 12', '1234\u2160', '1234\u24b6', '1234\u3280', '1234\u00bd'):
+        yield from (text, ' ' + text, text + ' ', text * 2)
+    for _ in range(150):
+        yield ''.join(rng.choice('0123456789') * rng.randrange(0, 9)
+                      + rng.choice(['', ' ', '  ', ',', '.', 'a', '_', '\u0301', '\u00bd', '\n',
+                                    '\u0e51'])
+                      for _ in range(rng.randrange(1, 5)))
+
+
 def long_runs(rng):
     for unit in (' ', '\n', '\t', '1', 'a', 'A', "'", '-', '\u0301', '\u4e00', '\r\n', ' \n',
                  '\u3000', '\u200b', 'Aa', 'aA', '\u0e01', '\u00b2', '/', '\u0327\u0301'):
@@ -203,7 +218,7 @@ def texts():
     seen = {}
     # Of the first three a half: tokens_cases.bin has them all.
     for source, step in ((plain_cases, 2), (space_cases, 2), (random_cases, 2), (case_words, 1),
-                         (long_runs, 1)):
+                         (long_runs, 1), (digit_groups, 1)):
         for text in list(source(rng))[::step]:
             if text and not LEFT_OUT & set(map(ord, text)):
                 seen[text] = None
