@@ -139,10 +139,10 @@ int cli_read_input(char **out_text, size_t *out_len)
 
 static int unknown_command(const char *name)
 {
-	static const char *const names[] = { "run",  "chat",	 "ps",
-					     "pool", "tokenize", "inspect",
-					     "template",
-					     "help", "version",	 NULL };
+	static const char *const names[] = { "run",	 "chat",     "ps",
+					     "pool",	 "tokenize", "inspect",
+					     "template", "help",     "version",
+					     NULL };
 	const char *nearest = cli_nearest(name, names);
 
 	if (nearest)
