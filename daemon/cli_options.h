@@ -37,7 +37,6 @@ struct cli_options {
 	bool is_raw;
 	bool is_verbose;
 	bool is_json;
-	bool parse_special, add_bos;
 	bool shows_metadata, shows_tensors;
 	bool parse_special, add_bos, allow_unknown_pre;
 	char **words; /* what is no option */

@@ -113,7 +113,9 @@ int tarn_template_open(const char *model_path,
 
 	if (rc)
 		return rc;
-	rc = tokenizer_create(gguf, &tok, err, errlen);
+	/* For BOS and EOS alone: how a text is cut does not matter. */
+	rc = tokenizer_create(gguf, TOKENIZER_ALLOW_UNKNOWN_PRE, &tok, err,
+			      errlen);
 	if (!rc) {
 		rc = chat_template_create(gguf, tok, &t, warning,
 					  sizeof(warning));

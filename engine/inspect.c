@@ -11,6 +11,7 @@
 
 #include "engine/engine_private.h"
 #include "engine/model/gguf.h"
+#include "engine/template/template.h"
 #include "engine/token/utf8.h"
 
 enum { WHY_BYTES = 512 };
@@ -149,7 +150,7 @@ static json_t *tokenizer_object(const struct gguf *gguf, char *why)
 {
 	struct tokenizer *tok = NULL;
 	json_t *object = json_object();
-	int rc = tokenizer_create(gguf, &tok, why, WHY_BYTES);
+	int rc = tokenizer_create(gguf, 0, &tok, why, WHY_BYTES);
 
 	json_object_set_new(object, "supported", json_boolean(rc == 0));
 	if (rc) {
