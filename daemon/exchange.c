@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/api_ollama.h"
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/probes.h"
@@ -24,17 +25,28 @@ static const char *kind_path(enum request_kind kind)
 		[REQUEST_CHAT] = "/v1/chat/completions",
 		[REQUEST_TOKENIZE] = "/tokenize",
 		[REQUEST_DETOKENIZE] = "/detokenize",
+		[REQUEST_OLLAMA_CHAT] = "/api/chat",
+		[REQUEST_OLLAMA_GENERATE] = "/api/generate",
 		[REQUEST_APPLY_TEMPLATE] = "/apply-template",
 	};
 
 	return paths[kind];
 }
 
+static bool is_ollama(const struct exchange *exchange)
+{
+	return api_is_ollama(exchange->request->kind);
+}
+
 static void reply_error(struct exchange *exchange,
 			const struct api_error *error)
 {
 	exchange->status = error->status;
-	http_reply_error(exchange->call, error);
+	if (is_ollama(exchange))
+		http_reply_json(exchange->call, error->status,
+				api_ollama_error(error), NULL, NULL);
+	else
+		http_reply_error(exchange->call, error);
 }
 
 /* Whether there is room for one more that waits; else the 503 is in @error. */
@@ -133,7 +145,10 @@ static void take_start(struct exchange *exchange, const struct reply *reply)
 	}
 	exchange->answer.nr_cached = reply->nr_cached;
 	if (exchange->request->params.is_stream) {
-		sse_begin(exchange->call);
+		if (is_ollama(exchange))
+			ndjson_begin(exchange->call);
+		else
+			sse_begin(exchange->call);
 		exchange->is_streaming = true;
 		exchange->status = 200;
 	}
@@ -146,9 +161,27 @@ static void take_delta(struct exchange *exchange, const struct reply *reply)
 			cut(exchange, "out of memory");
 		return;
 	}
-	if (!sse_send(exchange->call,
-		      api_answer_chunk(&exchange->answer, reply)))
+	if (!(is_ollama(exchange) ?
+		      ndjson_send(exchange->call,
+				  api_ollama_chunk(&exchange->answer, reply)) :
+		      sse_send(exchange->call,
+			       api_answer_chunk(&exchange->answer, reply))))
 		cut(exchange, "it reads too slowly");
+}
+
+/* The last line has counts and times, streamed or not. */
+static void take_ollama_end(struct exchange *exchange)
+{
+	char *json = api_ollama_end(&exchange->answer);
+
+	if (!exchange->is_streaming) {
+		exchange->status = 200;
+		http_reply_json(exchange->call, 200, json, NULL, NULL);
+	} else if (ndjson_send(exchange->call, json)) {
+		http_stream_end(exchange->call);
+	} else {
+		cut(exchange, "it reads too slowly");
+	}
 }
 
 static void take_end(struct exchange *exchange)
@@ -156,6 +189,10 @@ static void take_end(struct exchange *exchange)
 	struct server *server = exchange->server;
 
 	server->nr_finished++;
+	if (is_ollama(exchange)) {
+		take_ollama_end(exchange);
+		return;
+	}
 	if (!exchange->is_streaming) {
 		exchange->status = 200;
 		http_reply_json(exchange->call, 200,
@@ -179,7 +216,11 @@ static void take_error(struct exchange *exchange, const struct api_error *error)
 	}
 	/* The status is out already: the error comes as an event, then the end. */
 	exchange->status = error->status;
-	if (sse_send(exchange->call, api_error_json(error)))
+	if (is_ollama(exchange) &&
+	    ndjson_send(exchange->call, api_ollama_error(error)))
+		http_stream_end(exchange->call);
+	else if (!is_ollama(exchange) &&
+		 sse_send(exchange->call, api_error_json(error)))
 		sse_end(exchange->call);
 	else
 		cut(exchange, "it reads too slowly");

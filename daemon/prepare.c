@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "daemon/api_fields.h"
+#include "daemon/api_ollama.h"
 #include "daemon/log.h"
 
 bool api_prepare(const struct api_context *context, struct request *request,
@@ -27,6 +28,11 @@ bool api_prepare(const struct api_context *context, struct request *request,
 	case REQUEST_CHAT:
 		is_good = api_read_chat(context, body, request, error) &&
 			  api_check_request(context, request, error);
+		break;
+	case REQUEST_OLLAMA_CHAT:
+	case REQUEST_OLLAMA_GENERATE:
+		is_good = api_read_ollama(context, body, request, out_json,
+					  error);
 		break;
 	case REQUEST_TOKENIZE:
 		*out_json = api_tokenize(context, body, error);

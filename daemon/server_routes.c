@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/api_ollama.h"
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
@@ -121,6 +122,33 @@ static void handle_apply_template(struct server *server, struct http_call *call)
 	exchange_start(server, call, REQUEST_APPLY_TEMPLATE);
 }
 
+static void handle_ollama_chat(struct server *server, struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_OLLAMA_CHAT);
+}
+
+static void handle_ollama_generate(struct server *server,
+				   struct http_call *call)
+{
+	exchange_start(server, call, REQUEST_OLLAMA_GENERATE);
+}
+
+static void handle_ollama_tags(struct server *server, struct http_call *call)
+{
+	answer(call, api_ollama_tags(&server->context));
+}
+
+static void handle_ollama_ps(struct server *server, struct http_call *call)
+{
+	answer(call, api_ollama_ps(&server->context));
+}
+
+static void handle_ollama_version(struct server *server, struct http_call *call)
+{
+	(void)server;
+	answer(call, api_ollama_version());
+}
+
 static const struct route routes[] = {
 	{ "/health", HTTP_GET, false, handle_health },
 	{ "/version", HTTP_GET, false, handle_version },
@@ -129,6 +157,11 @@ static const struct route routes[] = {
 	{ "/v1/models/", HTTP_GET, true, handle_model },
 	{ "/v1/completions", HTTP_POST, true, handle_completion },
 	{ "/v1/chat/completions", HTTP_POST, true, handle_chat },
+	{ "/api/chat", HTTP_POST, true, handle_ollama_chat },
+	{ "/api/generate", HTTP_POST, true, handle_ollama_generate },
+	{ "/api/tags", HTTP_GET, true, handle_ollama_tags },
+	{ "/api/ps", HTTP_GET, true, handle_ollama_ps },
+	{ "/api/version", HTTP_GET, false, handle_ollama_version },
 	{ "/tokenize", HTTP_POST, true, handle_tokenize },
 	{ "/detokenize", HTTP_POST, true, handle_detokenize },
 	{ "/apply-template", HTTP_POST, true, handle_apply_template },

@@ -4,8 +4,8 @@
  */
 #include "daemon/sse.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/http.h"
 
@@ -14,21 +14,35 @@ void sse_begin(struct http_call *call)
 	http_stream_begin(call, "text/event-stream; charset=utf-8");
 }
 
-bool sse_send(struct http_call *call, char *json)
+void ndjson_begin(struct http_call *call)
 {
-	const size_t len = json ? strlen(json) : 0;
-	char *event = json ? malloc(len + 8) : NULL;
-	bool is_sent = false;
+	http_stream_begin(call, "application/x-ndjson");
+}
 
-	if (event) {
-		memcpy(event, "data: ", 6);
-		memcpy(event + 6, json, len);
-		memcpy(event + 6 + len, "\n\n", 2);
-		is_sent = http_stream_write(call, event, len + 8);
+/* @json between two texts, in one piece: all of it is taken, or nothing. */
+static bool send_between(struct http_call *call, const char *before, char *json,
+			 const char *behind)
+{
+	char *event = NULL;
+	bool is_sent = false;
+	int len = json ? asprintf(&event, "%s%s%s", before, json, behind) : -1;
+
+	if (len >= 0) {
+		is_sent = http_stream_write(call, event, (size_t)len);
+		free(event);
 	}
-	free(event);
 	free(json);
 	return is_sent;
+}
+
+bool sse_send(struct http_call *call, char *json)
+{
+	return send_between(call, "data: ", json, "\n\n");
+}
+
+bool ndjson_send(struct http_call *call, char *json)
+{
+	return send_between(call, "", json, "\n");
 }
 
 void sse_end(struct http_call *call)
