@@ -14,6 +14,8 @@
  *   - falcon looks for digits among bytes: what it takes for one may be a
  *     part of a character, and groups of three end a search, not a text.
  *   - qwen2, qwen35, command-r and others compose characters first (NFC).
+ *   - gpt-4o, llama4, kimi-k2, hunyuan and chatglm-bpe come from tiktoken, which
+ *     takes a pre-token that is a token as a whole before it merges.
  */
 #include "engine/token/pretok_table.h"
 
@@ -160,7 +162,12 @@ static const struct pretok_row rows[] = {
 		.passes = { GPT4_PATTERN("{1,3}") },
 	},
 	{
-		.names = "dbrx smaug-bpe chatglm-bpe glm4",
+		.names = "dbrx smaug-bpe",
+		.passes = { GPT4_PATTERN("{1,3}") },
+	},
+	{
+		.names = "chatglm-bpe glm4",
+		.flags = PRETOK_IGNORE_MERGES,
 		.passes = { GPT4_PATTERN("{1,3}") },
 	},
 	{
@@ -169,8 +176,13 @@ static const struct pretok_row rows[] = {
 		.passes = { "[" NUMBER "]{1,3}", GPT4_PATTERN("+") },
 	},
 	{
-		.names = "qwen2 deepseek-r1-qwen stablelm2 hunyuan f2llmv2",
+		.names = "qwen2 deepseek-r1-qwen stablelm2 f2llmv2",
 		.flags = PRETOK_NFC,
+		.passes = { GPT4_PATTERN("") },
+	},
+	{
+		.names = "hunyuan",
+		.flags = PRETOK_IGNORE_MERGES | PRETOK_NFC,
 		.passes = { GPT4_PATTERN("") },
 	},
 	{
@@ -198,7 +210,12 @@ static const struct pretok_row rows[] = {
 		},
 	},
 	{
-		.names = "gpt-4o llama4 kanana2 talkie minimax-m2",
+		.names = "gpt-4o llama4",
+		.flags = PRETOK_IGNORE_MERGES,
+		.passes = { GPT4O_PATTERN(CONTRACTION "?", "{1,3}") },
+	},
+	{
+		.names = "kanana2 talkie minimax-m2",
 		.passes = { GPT4O_PATTERN(CONTRACTION "?", "{1,3}") },
 	},
 	{
@@ -224,6 +241,7 @@ static const struct pretok_row rows[] = {
 	},
 	{
 		.names = "kimi-k2",
+		.flags = PRETOK_IGNORE_MERGES,
 		.passes = { KIMI_PATTERN },
 	},
 	{

@@ -13,7 +13,8 @@ here as the original tokenizers are. Nothing of the engine is used.
       ByteLevel as in the tokenizer.json of SmolLM2 (Digits, ByteLevel), of
       GPT-2, of Llama 3 (with ignore_merges) and as files without a name have it.
   qwen2, gpt-4o, tekken, kimi-k2, deepseek-v3, falcon
-      the same with the steps of make_pretok_golden.py (tekken with ignore_merges).
+      the same with the steps of make_pretok_golden.py (those that come from tiktoken with
+      ignore_merges).
   gemma
       SentencePiece's BPE over Gemma's pieces and scores.
   gemma-prefix
@@ -129,7 +130,7 @@ class Bpe:
         tokens = [t.decode() for t in meta['tokenizer.ggml.tokens']]
         merges = [tuple(m.decode().split(' ')) for m in meta['tokenizer.ggml.merges']]
         vocab = {t: i for i, t in enumerate(tokens)}
-        ignore = name in ('llama-bpe', 'tekken')
+        ignore = name in ('llama-bpe', 'gpt-4o', 'tekken', 'kimi-k2')
         composes, steps = bpe_steps(name)
         self.plain = Tokenizer(models.BPE(vocab, merges, ignore_merges=ignore))
         self.special = Tokenizer(models.BPE(vocab, merges, ignore_merges=ignore))

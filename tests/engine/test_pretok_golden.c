@@ -134,6 +134,22 @@ TEST_F(golden, pieces_equal_the_librarys)
 	EXPECT_EQ(self->file.len, self->file.at);
 }
 
+/* Flags that do not touch pieces, and names, may differ. */
+static bool cuts_alike(const struct pretok_row *a, const struct pretok_row *b)
+{
+	size_t i;
+
+	if ((a->flags ^ b->flags) & PRETOK_NFC ||
+	    a->nr_byte_passes != b->nr_byte_passes)
+		return false;
+	for (i = 0; i < PRETOK_MAX_PASSES; i++) {
+		if (!a->passes[i] != !b->passes[i] ||
+		    (a->passes[i] && strcmp(a->passes[i], b->passes[i]) != 0))
+			return false;
+	}
+	return true;
+}
+
 TEST_F(golden, every_row_is_tried)
 {
 	bool is_tried[64] = { false };
@@ -147,9 +163,10 @@ TEST_F(golden, every_row_is_tried)
 		next_name(&self->file, self->nr_texts, name);
 		row = pretok_row_find(name, strlen(name));
 		ASSERT_TRUE(row != NULL);
-		for (i = 0; pretok_row_at(i) != row; i++)
+		for (i = 0; pretok_row_at(i); i++) {
 			ASSERT_LT(i, 64);
-		is_tried[i] = true;
+			is_tried[i] |= cuts_alike(row, pretok_row_at(i));
+		}
 	}
 	for (i = 0; (row = pretok_row_at(i)) != NULL; i++)
 		EXPECT_TRUE(is_tried[i])

@@ -99,6 +99,57 @@ TEST(every_name_is_known_and_stands_in_one_row)
 	EXPECT_FALSE(pretok_is_known("qwen22", 6));
 }
 
+/* What ids alone show on vocabularies that are not here. */
+TEST(flags_are_those_of_the_models)
+{
+	enum {
+		WHOLE = PRETOK_IGNORE_MERGES,
+		BOS = PRETOK_ADD_BOS,
+		NFC = PRETOK_NFC,
+	};
+	static const struct {
+		const char *name;
+		unsigned int flags;
+	} wanted[] = {
+		{ "smollm", 0 },
+		{ "gpt-2", 0 },
+		{ "llama-bpe", WHOLE | BOS },
+		{ "tekken", WHOLE | BOS },
+		{ "gpt-4o", WHOLE },
+		{ "llama4", WHOLE },
+		{ "kimi-k2", WHOLE },
+		{ "chatglm-bpe", WHOLE },
+		{ "hunyuan", WHOLE | NFC },
+		{ "qwen2", NFC },
+		{ "deepseek-r1-qwen", NFC },
+		{ "qwen35", NFC },
+		{ "command-r", NFC },
+		{ "mpt", NFC },
+		{ "olmo", NFC },
+		{ "dbrx", 0 },
+		{ "deepseek-v3", 0 },
+		{ "deepseek-coder", 0 },
+		{ "deepseek-llm", 0 },
+		{ "falcon", 0 },
+		{ "default", 0 },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		struct pretok *pretok;
+		char err[128];
+
+		ASSERT_EQ(0,
+			  pretok_create(wanted[i].name, strlen(wanted[i].name),
+					&pretok, err, sizeof(err)));
+		EXPECT_EQ(wanted[i].flags, pretok_flags(pretok))
+		{
+			TH_LOG("%s", wanted[i].name);
+		}
+		pretok_destroy(pretok);
+	}
+}
+
 /* ---- each byte in one piece --------------------------------------------------- */
 
 struct cover {
