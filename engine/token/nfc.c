@@ -17,6 +17,7 @@
 
 enum {
 	FIRST_TO_LOOK_AT = 0x300, /* all below are as they should be */
+	FIRST_BYTE_TO_LOOK_AT = 0xcc, /* theirs are lower */
 	MAX_GROWTH =
 		3, /* of bytes: the script that makes the table checks it */
 	MAX_PARTS = 4, /* of one character */
@@ -275,10 +276,14 @@ static size_t settled_len(const char *text, size_t len)
 	size_t at = 0, last = 0;
 
 	while (at < len) {
-		unsigned int char_len = utf8_char_len(text + at, len - at);
+		unsigned char first = (unsigned char)text[at];
+		unsigned int char_len = first < 0x80 ? 1 : 2;
 
-		if (!is_settled(utf8_get(text + at, char_len)))
-			return last;
+		if (first >= FIRST_BYTE_TO_LOOK_AT) {
+			char_len = utf8_char_len(text + at, len - at);
+			if (!is_settled(utf8_get(text + at, char_len)))
+				return last;
+		}
 		last = at;
 		at += char_len;
 	}
