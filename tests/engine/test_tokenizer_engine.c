@@ -111,7 +111,7 @@ TEST_F(unknown_pre, is_told_beside_a_broken_template)
 {
 	static const char start[] =
 		"pre-tokenizer \"sm?l?m\" is not known: taken "
-		"as \"default\"; chat template left out: ";
+		"as \"default\"; the chat template cannot be used: ";
 	struct tarn_engine_options options = {
 		.model_path = self->path,
 		.nr_threads = 1,
