@@ -56,8 +56,14 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 /* How tokens are chosen; lists end up in @params, which owns them. */
 bool api_read_sampling(const struct api_context *context, const json_t *body,
 		       struct request_params *params, struct api_error *error);
+/*
+ * The tokens that break DRY's repetitions, into @params: a search of the whole vocabulary, for when
+ * everything else is known to be right.
+ */
+bool api_find_breakers(const struct api_context *context, const json_t *body,
+		       struct request_params *params, struct api_error *error);
 /* Settle max_tokens and let the engine look at the whole. */
-bool api_check_request(const struct api_context *context,
+bool api_check_request(const struct api_context *context, const json_t *body,
 		       struct request *request, struct api_error *error);
 bool api_check_model(const struct api_context *context, const char *name,
 		     struct api_error *error);

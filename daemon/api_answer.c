@@ -174,9 +174,8 @@ static double mean_logprob(const struct api_choice *choice)
 				   -INFINITY;
 }
 
-/* Whether fewer than @nr choices are better than choice @i; of equals the first is better. */
-static bool is_among_best(const struct api_answer *answer, uint32_t i,
-			  uint32_t nr)
+/* The place of choice @i, best first; of equals the first is better. */
+static uint32_t rank_of(const struct api_answer *answer, uint32_t i)
 {
 	const double own = mean_logprob(&answer->choices[i]);
 	uint32_t nr_better = 0;
@@ -186,23 +185,32 @@ static bool is_among_best(const struct api_answer *answer, uint32_t i,
 
 		nr_better += other > own || (other == own && k < i);
 	}
-	return nr_better < nr;
+	return nr_better;
+}
+
+/* Which choice is answered at place @place: with best_of the best first. */
+static const struct api_choice *choice_at(const struct api_answer *answer,
+					  uint32_t place)
+{
+	const struct request_params *params = &answer->request->params;
+
+	for (uint32_t i = 0;
+	     params->nr_answers != params->nr_choices && i < params->nr_choices;
+	     i++)
+		if (rank_of(answer, i) == place)
+			return &answer->choices[i];
+	return &answer->choices[place];
 }
 
 char *api_answer_json(const struct api_answer *answer)
 {
 	const struct request *request = answer->request;
-	const struct request_params *params = &request->params;
 	json_t *choices = json_array(), *root;
-	uint32_t nr = 0;
 
-	for (uint32_t i = 0; i < params->nr_choices; i++)
-		if (params->nr_answers == params->nr_choices ||
-		    is_among_best(answer, i, params->nr_answers))
-			json_array_append_new(choices,
-					      whole_choice(request,
-							   &answer->choices[i],
-							   nr++));
+	for (uint32_t i = 0; i < request->params.nr_answers; i++)
+		json_array_append_new(choices,
+				      whole_choice(request,
+						   choice_at(answer, i), i));
 	root = envelope(answer, false, choices);
 	json_object_set_new(root, "usage", usage_object(answer));
 	if (request->params.return_token_ids)

@@ -245,7 +245,8 @@ bool api_read_ollama(const struct api_context *context, const json_t *body,
 					    out_json, error) :
 				  read_generate(context, body, out, request,
 						out_json, error);
+	if (is_good && !*out_json)
+		is_good = api_check_request(context, out, request, error);
 	json_decref(out);
-	return is_good &&
-	       (*out_json || api_check_request(context, request, error));
+	return is_good;
 }

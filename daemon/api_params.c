@@ -234,7 +234,7 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	return true;
 }
 
-bool api_check_request(const struct api_context *context,
+bool api_check_request(const struct api_context *context, const json_t *body,
 		       struct request *request, struct api_error *error)
 {
 	const struct tarn_engine_info *info = context->info;
@@ -296,5 +296,5 @@ bool api_check_request(const struct api_context *context,
 		return api_fail(error, rc == -ENOMEM ? 500 : 400, NULL,
 				"invalid_value", "%s",
 				reason[0] ? reason : strerror(-rc));
-	return true;
+	return api_find_breakers(context, body, params, error);
 }

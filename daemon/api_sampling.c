@@ -14,7 +14,12 @@
 
 #include "daemon/api_fields.h"
 
-enum { MAX_BREAKERS = 64 };
+enum {
+	MAX_BREAKERS = 64,
+	MAX_BREAKER_BYTES = 64,
+	/* Every choice has a table of them. */
+	MAX_BIASES = 1024,
+};
 
 /* A float field; @alias: another server's name for it, or NULL. */
 static bool read_float(const json_t *body, const char *name, const char *alias,
@@ -133,9 +138,8 @@ static bool read_penalties(const json_t *body, struct tarn_sampling *s,
 	return true;
 }
 
-static bool read_breakers(const struct api_context *context, const json_t *body,
-			  struct request_params *params,
-			  struct api_error *error)
+static bool read_breakers(const json_t *body, struct tarn_bytes *texts,
+			  uint32_t *out_nr, struct api_error *error)
 {
 	static const struct tarn_bytes usual[] = {
 		{ "\n", 1 }, { ":", 1 }, { "\"", 1 }, { "*", 1 }
@@ -143,8 +147,6 @@ static bool read_breakers(const struct api_context *context, const json_t *body,
 	const char *const name = "dry_sequence_breakers";
 	const json_t *field = api_get(body, name);
 	const size_t nr = json_array_size(field);
-	struct tarn_bytes texts[MAX_BREAKERS];
-	int rc;
 
 	if (field && !json_is_array(field))
 		return api_fail(error, 400, name, "invalid_type",
@@ -155,31 +157,44 @@ static bool read_breakers(const struct api_context *context, const json_t *body,
 				name, nr, MAX_BREAKERS);
 	for (size_t i = 0; i < nr; i++) {
 		const json_t *text = json_array_get(field, i);
+		const size_t len = json_string_length(text);
 
-		if (json_string_length(text) == 0)
-			return api_fail(error, 400, name, "invalid_value",
-					"%s[%zu] must be a string, not empty",
-					name, i);
-		texts[i] = (struct tarn_bytes){ json_string_value(text),
-						json_string_length(text) };
+		if (len == 0 || len > MAX_BREAKER_BYTES)
+			return api_fail(
+				error, 400, name, "invalid_value",
+				"%s[%zu] must be a string of 1 to %d bytes",
+				name, i, MAX_BREAKER_BYTES);
+		texts[i] = (struct tarn_bytes){ json_string_value(text), len };
 	}
+	if (!field)
+		memcpy(texts, usual, sizeof(usual));
+	*out_nr = field ? (uint32_t)nr : sizeof(usual) / sizeof(usual[0]);
+	return true;
+}
+
+bool api_find_breakers(const struct api_context *context, const json_t *body,
+		       struct request_params *params, struct api_error *error)
+{
+	struct tarn_bytes texts[MAX_BREAKERS];
+	uint32_t nr;
+
 	if (params->sampling.dry_multiplier <= 0)
 		return true;
-	rc = tarn_tokens_containing(context->engine, field ? texts : usual,
-				    field ? (uint32_t)nr :
-					    sizeof(usual) / sizeof(usual[0]),
-				    &params->dry_breakers);
-	if (rc != 0)
+	if (!read_breakers(body, texts, &nr, error))
+		return false;
+	if (tarn_dry_breakers(context->engine, texts, nr,
+			      &params->dry_breakers) != 0)
 		return api_fail(error, 500, NULL, NULL, "out of memory");
 	params->sampling.dry_breakers = params->dry_breakers;
 	return true;
 }
 
-static bool read_dry(const struct api_context *context, const json_t *body,
-		     struct request_params *params, struct api_error *error)
+static bool read_dry(const json_t *body, struct tarn_sampling *s,
+		     struct api_error *error)
 {
-	struct tarn_sampling *s = &params->sampling;
+	struct tarn_bytes texts[MAX_BREAKERS];
 	int64_t allowed = 2;
+	uint32_t nr;
 	bool is_off;
 
 	s->dry_base = 1.75f;
@@ -194,7 +209,7 @@ static bool read_dry(const struct api_context *context, const json_t *body,
 	s->dry_allowed_length = (uint32_t)allowed;
 	if (is_off)
 		s->dry_multiplier = 0;
-	return read_breakers(context, body, params, error);
+	return read_breakers(body, texts, &nr, error); /* checked alone */
 }
 
 /* ---- logit_bias ------------------------------------------------------------- */
@@ -243,6 +258,11 @@ static bool read_biases(const json_t *body, uint32_t nr_vocab,
 			"logit_bias must be an object of token ids and biases");
 	if (json_object_size(field) == 0)
 		return true;
+	if (json_object_size(field) > MAX_BIASES)
+		return api_fail(
+			error, 400, "logit_bias", "invalid_value",
+			"logit_bias has %zu entries; at most %d are allowed",
+			json_object_size(field), MAX_BIASES);
 	params->biases =
 		malloc(json_object_size(field) * sizeof(*params->biases));
 	if (!params->biases)
@@ -353,8 +373,7 @@ bool api_read_sampling(const struct api_context *context, const json_t *body,
 	struct tarn_sampling *s = &params->sampling;
 
 	return read_filters(body, s, error) && read_mirostat(body, s, error) &&
-	       read_penalties(body, s, error) &&
-	       read_dry(context, body, params, error) &&
+	       read_penalties(body, s, error) && read_dry(body, s, error) &&
 	       read_order(body, s, error) &&
 	       read_biases(body, context->info->nr_vocab, params, error) &&
 	       api_read_bool(body, "ignore_eos", &s->ignore_eos, error) &&

@@ -194,6 +194,16 @@ static int read_message(struct chat *chat, char **out_text)
 	return rc;
 }
 
+/* A line that is no text. Without a terminal nobody can put another in its place. */
+static void refuse_line(struct chat *chat, const char *why)
+{
+	cli_complain("%s", why);
+	if (cli_line_is_terminal(chat->line))
+		return;
+	chat->is_over = true;
+	chat->exit_code = CLI_FAILURE;
+}
+
 static void take_turn(struct chat *chat)
 {
 	const bool is_terminal = cli_line_is_terminal(chat->line);
@@ -203,7 +213,9 @@ static void take_turn(struct chat *chat)
 	if (rc == 0 && text[0] == '/') {
 		obey(chat, text);
 	} else if (rc == 0 && !utf8_is_valid(text, strlen(text))) {
-		cli_complain("this is not valid UTF-8");
+		refuse_line(chat, "this is not valid UTF-8");
+	} else if (rc == -EILSEQ) {
+		refuse_line(chat, "this line has a zero byte in it");
 	} else if (rc == 0 && text[strspn(text, " \t\n")]) {
 		answer_to(chat, text);
 	} else if (rc == -EINTR && is_terminal &&

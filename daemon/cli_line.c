@@ -209,15 +209,18 @@ static ssize_t read_ahead(struct cli_line *line)
 static int take_ahead(struct cli_line *line, size_t len, char **out_text)
 {
 	const size_t taken = len < line->ahead_len ? len + 1 : len;
+	int rc = memchr(line->ahead, '\0', len) ? -EILSEQ : 0;
 
-	*out_text = malloc(len + 1);
-	if (!*out_text)
+	*out_text = rc ? NULL : malloc(len + 1);
+	if (!rc && !*out_text)
 		return -ENOMEM;
-	memcpy(*out_text, line->ahead, len);
-	(*out_text)[len] = '\0';
+	if (*out_text) {
+		memcpy(*out_text, line->ahead, len);
+		(*out_text)[len] = '\0';
+	}
 	line->ahead_len -= taken;
 	memmove(line->ahead, line->ahead + taken, line->ahead_len);
-	return 0;
+	return rc;
 }
 
 static int read_plain(struct cli_line *line, char **out_text)

@@ -19,7 +19,8 @@ bool cli_line_is_terminal(const struct cli_line *line);
  * @prompt: shown on a terminal only.
  * @out_text: [out] malloc'ed.
  *
- * Return: 0; -ENODATA (the input has ended); -EINTR (a signal: see cli_signal.h); -EIO; -ENOMEM.
+ * Return: 0; -EILSEQ (it has a zero byte, and is gone); -ENODATA (the input has ended);
+ * -EINTR (a signal: see cli_signal.h); -EIO; -ENOMEM.
  */
 int cli_line_read(struct cli_line *line, const char *prompt, char **out_text);
 

@@ -354,6 +354,12 @@ static bool read_daemon_option(int id, const char *text,
 {
 	switch (id) {
 	case OPT_MODEL:
+		if (options->model_path) {
+			snprintf(
+				err, errlen,
+				"--model is there twice: one daemon serves one model");
+			return false;
+		}
 		options->model_path = text;
 		return true;
 	case OPT_SOCKET:

@@ -23,11 +23,11 @@ bool api_prepare(const struct api_context *context, struct request *request,
 	switch (request->kind) {
 	case REQUEST_COMPLETION:
 		is_good = api_read_completion(context, body, request, error) &&
-			  api_check_request(context, request, error);
+			  api_check_request(context, body, request, error);
 		break;
 	case REQUEST_CHAT:
 		is_good = api_read_chat(context, body, request, error) &&
-			  api_check_request(context, request, error);
+			  api_check_request(context, body, request, error);
 		break;
 	case REQUEST_OLLAMA_CHAT:
 	case REQUEST_OLLAMA_GENERATE:

@@ -21,11 +21,12 @@ struct entry {
 struct adjust {
 	const struct tarn_sampling *sampling;
 	uint32_t nr_prompt;
-	struct entry *entries; /* [nr_entries] in the order they came */
-	uint32_t nr_entries;
+	struct entry *
+		entries; /* [nr_entries] in the order they came; room for size */
+	uint32_t nr_entries, size;
 	uint32_t *slots; /* [mask + 1] entry + 1 by hash of the id, 0: free */
 	uint32_t mask;
-	uint32_t *lengths; /* for dry_lengths(), NULL without DRY */
+	uint32_t *lengths, nr_lengths; /* for dry_lengths() */
 	struct backend_adjust *list;
 };
 
@@ -45,13 +46,60 @@ static bool is_wanted(const struct tarn_sampling *s)
 	       s->frequency_penalty != 0 || s->nr_biases;
 }
 
-/* The token's entry, made when it is first seen. Open addressing, never more than half full. */
-static struct entry *entry_of(struct adjust *a, int32_t id)
+static uint32_t slot_of(const struct adjust *a, int32_t id)
 {
 	uint32_t at = (uint32_t)id * 2654435769u & a->mask;
 
 	while (a->slots[at] && a->entries[a->slots[at] - 1].id != id)
 		at = (at + 1) & a->mask;
+	return at;
+}
+
+/* The entry of a token that has one. */
+static struct entry *entry_of(const struct adjust *a, int32_t id)
+{
+	return &a->entries[a->slots[slot_of(a, id)] - 1];
+}
+
+/* Room for @nr entries: a table of twice as many slots, the list, and what DRY looks at. */
+static int reserve(struct adjust *a, uint32_t nr)
+{
+	uint32_t size = a->size ? a->size : 16, *slots;
+	struct backend_adjust *list;
+	struct entry *entries;
+
+	if (nr <= a->size)
+		return 0;
+	while (size < nr)
+		size *= 2;
+	entries = realloc(a->entries, size * sizeof(*entries));
+	if (entries)
+		a->entries = entries;
+	list = realloc(a->list, size * sizeof(*list));
+	if (list)
+		a->list = list;
+	slots = calloc(2 * (size_t)size, sizeof(*slots));
+	if (!entries || !list || !slots) {
+		free(slots);
+		return -ENOMEM;
+	}
+	free(a->slots);
+	a->slots = slots;
+	a->mask = 2 * size - 1;
+	a->size = size;
+	for (uint32_t i = 0; i < a->nr_entries; i++)
+		a->slots[slot_of(a, a->entries[i].id)] = i + 1;
+	return 0;
+}
+
+/* The token's entry, made when it is first seen; NULL without memory. */
+static struct entry *make_entry(struct adjust *a, int32_t id)
+{
+	uint32_t at;
+
+	if (reserve(a, a->nr_entries + 1) != 0)
+		return NULL;
+	at = slot_of(a, id);
 	if (!a->slots[at]) {
 		a->entries[a->nr_entries] = (struct entry){ .id = id };
 		a->slots[at] = ++a->nr_entries;
@@ -59,41 +107,57 @@ static struct entry *entry_of(struct adjust *a, int32_t id)
 	return &a->entries[a->slots[at] - 1];
 }
 
-void adjust_note(struct adjust *a, const int32_t *tokens, uint32_t nr_tokens)
+/* DRY needs a number for each token of the text. */
+static int reserve_lengths(struct adjust *a, uint32_t nr)
+{
+	uint32_t size = a->nr_lengths ? a->nr_lengths : 256, *lengths;
+
+	if (!has_dry(a->sampling) || nr <= a->nr_lengths)
+		return 0;
+	while (size < nr)
+		size *= 2;
+	lengths = realloc(a->lengths, size * sizeof(*lengths));
+	if (!lengths)
+		return -ENOMEM;
+	a->lengths = lengths;
+	a->nr_lengths = size;
+	return 0;
+}
+
+int adjust_note(struct adjust *a, const int32_t *tokens, uint32_t nr_tokens)
 {
 	uint32_t window = a->sampling->repetition_window;
-	struct entry *entry = entry_of(a, tokens[nr_tokens - 1]);
+	struct entry *entry = make_entry(a, tokens[nr_tokens - 1]);
 
+	if (!entry || reserve_lengths(a, nr_tokens) != 0)
+		return -ENOMEM;
 	entry->nr_window++;
 	entry->nr_answer += nr_tokens > a->nr_prompt;
 	if (window && nr_tokens > window)
 		entry_of(a, tokens[nr_tokens - 1 - window])->nr_window--;
+	return 0;
 }
 
-static int allocate(struct adjust *a, uint32_t capacity)
+static int fill(struct adjust *a, const int32_t *tokens, uint32_t nr_tokens)
 {
-	size_t nr = (size_t)capacity + a->sampling->nr_biases;
-	uint32_t nr_slots = 16;
+	const struct tarn_sampling *s = a->sampling;
+	int rc = 0;
 
-	if (nr > UINT32_MAX / 4)
-		return -ENOMEM;
-	while (nr_slots < 2 * nr)
-		nr_slots *= 2;
-	a->mask = nr_slots - 1;
-	a->entries = malloc(nr * sizeof(*a->entries));
-	a->list = malloc(nr * sizeof(*a->list));
-	a->slots = calloc(nr_slots, sizeof(*a->slots));
-	if (has_dry(a->sampling))
-		a->lengths = malloc(capacity * sizeof(*a->lengths));
-	return a->entries && a->list && a->slots &&
-			       (a->lengths || !has_dry(a->sampling)) ?
-		       0 :
-		       -ENOMEM;
+	for (uint32_t i = 0; i < s->nr_biases && !rc; i++) {
+		struct entry *entry = make_entry(a, s->biases[i].id);
+
+		if (entry)
+			entry->bias = s->biases[i].bias;
+		else
+			rc = -ENOMEM;
+	}
+	for (uint32_t i = 1; i <= nr_tokens && !rc; i++)
+		rc = adjust_note(a, tokens, i);
+	return rc;
 }
 
 int adjust_create(const struct tarn_sampling *sampling, const int32_t *tokens,
-		  uint32_t nr_tokens, uint32_t nr_prompt, uint32_t capacity,
-		  struct adjust **out)
+		  uint32_t nr_tokens, uint32_t nr_prompt, struct adjust **out)
 {
 	struct adjust *a;
 
@@ -105,15 +169,10 @@ int adjust_create(const struct tarn_sampling *sampling, const int32_t *tokens,
 		return -ENOMEM;
 	a->sampling = sampling;
 	a->nr_prompt = nr_prompt;
-	if (allocate(a, capacity) != 0) {
+	if (fill(a, tokens, nr_tokens) != 0) {
 		adjust_destroy(a);
 		return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < sampling->nr_biases; i++)
-		entry_of(a, sampling->biases[i].id)->bias =
-			sampling->biases[i].bias;
-	for (uint32_t i = 1; i <= nr_tokens; i++)
-		adjust_note(a, tokens, i);
 	*out = a;
 	return 0;
 }

@@ -13,19 +13,18 @@
 struct adjust;
 
 /**
- * adjust_create - the state of a sequence that will hold up to @capacity tokens
+ * adjust_create - the state of a sequence
  * @tokens: its tokens so far, [nr_tokens], @nr_prompt of them prompt
  * @out: [out] adjust_destroy() it; NULL where @sampling asks for none of this.
  *
  * Return: 0, -ENOMEM.
  */
 int adjust_create(const struct tarn_sampling *sampling, const int32_t *tokens,
-		  uint32_t nr_tokens, uint32_t nr_prompt, uint32_t capacity,
-		  struct adjust **out);
+		  uint32_t nr_tokens, uint32_t nr_prompt, struct adjust **out);
 /* NULL is fine. */
 void adjust_destroy(struct adjust *a);
-/* One more token was drawn: @tokens [nr_tokens] with it. No more than the capacity. */
-void adjust_note(struct adjust *a, const int32_t *tokens, uint32_t nr_tokens);
+/* One more token was drawn: @tokens [nr_tokens] with it. Return: 0, or -ENOMEM, nothing noted. */
+int adjust_note(struct adjust *a, const int32_t *tokens, uint32_t nr_tokens);
 /*
  * The changes for the token after @tokens, all of which were noted; valid until the next call.
  */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "engine/engine_private.h"
 #include "engine/model/gguf.h"
@@ -171,6 +172,30 @@ static int create_backend(struct tarn_engine *e,
 	return rc;
 }
 
+/* A pool so small that no request could ever be served is an error now, not for each of them. */
+static int check_cache(struct tarn_engine *e, char *err, size_t errlen)
+{
+	struct kv_seq *seq = NULL;
+	enum kv_miss miss;
+	uint32_t matched;
+	int rc = kv_seq_open(e->kv, NULL, 0, 2, NULL, getuid(), &seq, &matched,
+			     &miss);
+
+	kv_seq_close(seq);
+	if (rc != -ENOSPC)
+		return rc == -EAGAIN ?
+			       0 :
+			       rc; /* others hold a shared pool for now */
+	snprintf(
+		err, errlen,
+		"%llu bytes for KV memory hold no sequence of this model: it takes pages for "
+		"%u tokens of %u bytes at least, in each of %u streams",
+		(unsigned long long)e->info.kv_limit_bytes,
+		kv_cache_layout(e->kv, 0)->tile_tokens,
+		e->info.kv_bytes_per_token, e->model.nr_streams);
+	return -EINVAL;
+}
+
 static int prepare_backend(struct tarn_engine *e)
 {
 	const struct model_config *c = &e->model.config;
@@ -246,6 +271,13 @@ static int check_context(struct tarn_engine *e,
 			 o->ctx_tokens, model_ctx);
 		return -EINVAL;
 	}
+	if (e->info.ctx_tokens < 2) {
+		snprintf(
+			err, errlen,
+			"a context of 1 token: want at least 2, one of a prompt and one of "
+			"an answer");
+		return -EINVAL;
+	}
 	if (e->info.max_batch_tokens > ENGINE_MAX_BATCH_TOKENS) {
 		snprintf(err, errlen, "%u tokens a step: want at most %d",
 			 e->info.max_batch_tokens, ENGINE_MAX_BATCH_TOKENS);
@@ -291,6 +323,8 @@ static int load_model(struct tarn_engine *e,
 					   (void *)(uintptr_t)o, weights);
 	if (!rc)
 		rc = create_cache(e, gguf, weights, !o->no_prefix_cache);
+	if (!rc)
+		rc = check_cache(e, err, errlen);
 	if (!rc)
 		rc = prepare_backend(e);
 	if (!rc)

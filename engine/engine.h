@@ -172,12 +172,13 @@ struct tarn_bytes {
 	size_t len;
 };
 /*
- * [any] Tokens whose text contains one of @texts [nr], as bits by id: (*out)[id / 64] >> id % 64.
- * malloc'ed, the caller frees. Return: 0, -ENOMEM.
+ * [any] Tokens at which DRY ends a repetition, as bits by id: (*out)[id / 64] >> id % 64. Those
+ * whose text contains one of @texts [nr], at most 64, none empty; where no token does, the last
+ * token of that text. malloc'ed, the caller frees. Return: 0, -EINVAL, -ENOMEM.
  */
-int tarn_tokens_containing(const struct tarn_engine *engine,
-			   const struct tarn_bytes *texts, uint32_t nr,
-			   uint64_t **out);
+int tarn_dry_breakers(const struct tarn_engine *engine,
+		      const struct tarn_bytes *texts, uint32_t nr,
+		      uint64_t **out);
 /* [any] malloc'ed text. Return: 0, -EINVAL (an id out of range), -ENOMEM. */
 int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids,
 		    size_t nr, bool special, char **out_text, size_t *out_len);
@@ -305,7 +306,7 @@ struct tarn_sampling {
 	uint32_t dry_allowed_length; /* repetitions shorter than this are free */
 	uint32_t dry_window; /* it sees that many last tokens; 0: all */
 	const uint64_t *
-		dry_breakers; /* bits by token id: tarn_tokens_containing(); NULL: none */
+		dry_breakers; /* bits by token id: tarn_dry_breakers(); NULL: none */
 	const struct tarn_logit_bias *biases; /* [nr_biases], every id once */
 	uint32_t nr_biases;
 

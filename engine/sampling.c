@@ -113,24 +113,84 @@ int engine_check_sampling(const struct tarn_engine *e,
 	return 0;
 }
 
-int tarn_tokens_containing(const struct tarn_engine *e,
-			   const struct tarn_bytes *texts, uint32_t nr,
-			   uint64_t **out)
+/* ---- DRY's sequence breakers ------------------------------------------------------ */
+
+enum { MAX_BREAKERS = 64 };
+
+/* Texts by their first byte, so that a token is looked through once whatever their number. */
+struct breakers {
+	const struct tarn_bytes *texts;
+	uint32_t nr;
+	uint64_t by_first[256]; /* bits by text */
+	uint64_t found; /* texts that some token contains */
+};
+
+static bool contains_one(struct breakers *b, const char *piece, size_t len)
+{
+	bool is_found = false;
+
+	for (size_t at = 0; at < len; at++) {
+		uint64_t left = b->by_first[(unsigned char)piece[at]];
+
+		for (; left; left &= left - 1) {
+			int i = __builtin_ctzll(left);
+
+			if (b->texts[i].len > len - at ||
+			    memcmp(piece + at, b->texts[i].bytes,
+				   b->texts[i].len) != 0)
+				continue;
+			b->found |= 1ull << i;
+			is_found = true;
+		}
+	}
+	return is_found;
+}
+
+/* A text longer than any token: its last token breaks, as DRY's author does it. */
+static int add_last_token(const struct tarn_engine *e,
+			  const struct tarn_bytes *text, uint64_t *bits)
+{
+	int32_t *ids;
+	size_t nr;
+	int rc = tarn_tokenize(e, text->bytes, text->len,
+			       TARN_TOKENIZE_PARSE_SPECIAL, &ids, &nr);
+
+	if (rc)
+		return rc;
+	if (nr)
+		bits[ids[nr - 1] >> 6] |= 1ull << (ids[nr - 1] & 63);
+	free(ids);
+	return 0;
+}
+
+int tarn_dry_breakers(const struct tarn_engine *e,
+		      const struct tarn_bytes *texts, uint32_t nr,
+		      uint64_t **out)
 {
 	uint64_t *bits = calloc((e->info.nr_vocab + 63) / 64, sizeof(*bits));
+	struct breakers b = { .texts = texts, .nr = nr };
+	int rc = 0;
 
 	if (!bits)
 		return -ENOMEM;
-	for (uint32_t id = 0; id < e->info.nr_vocab; id++) {
+	if (nr > MAX_BREAKERS)
+		rc = -EINVAL;
+	for (uint32_t i = 0; i < nr && !rc; i++)
+		b.by_first[(unsigned char)texts[i].bytes[0]] |= 1ull << i;
+	for (uint32_t id = 0; id < e->info.nr_vocab && !rc; id++) {
 		size_t len;
 		const char *piece =
 			tarn_token_piece(e, (int32_t)id, true, &len);
 
-		for (uint32_t i = 0; piece && i < nr; i++)
-			if (memmem(piece, len, texts[i].bytes, texts[i].len)) {
-				bits[id >> 6] |= 1ull << (id & 63);
-				break;
-			}
+		if (piece && contains_one(&b, piece, len))
+			bits[id >> 6] |= 1ull << (id & 63);
+	}
+	for (uint32_t i = 0; i < nr && !rc; i++)
+		if (!(b.found >> i & 1))
+			rc = add_last_token(e, &texts[i], bits);
+	if (rc) {
+		free(bits);
+		return rc;
 	}
 	*out = bits;
 	return 0;

@@ -120,7 +120,7 @@ static int start_sampling(struct tarn_seq *seq)
 {
 	seq->mirostat_mu = 2 * (double)seq->sampling.mirostat_tau;
 	return adjust_create(&seq->sampling, seq->tokens, seq->nr_tokens,
-			     seq->nr_prompt, seq->capacity, &seq->adjust);
+			     seq->nr_prompt, &seq->adjust);
 }
 
 static int make_scores(struct tarn_seq *seq)

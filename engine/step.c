@@ -235,7 +235,9 @@ static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 	if (seq->nr_tokens < seq->capacity) {
 		seq->tokens[seq->nr_tokens++] = s->token;
 		if (seq->adjust)
-			adjust_note(seq->adjust, seq->tokens, seq->nr_tokens);
+			out->status = adjust_note(seq->adjust, seq->tokens,
+						  seq->nr_tokens);
+		seq->failed |= out->status != 0;
 	}
 	seq->mirostat_mu = s->mirostat_mu;
 	atomic_fetch_add_explicit(&e->generated_tokens, 1,

@@ -188,9 +188,10 @@ static int32_t draw_mirostat(struct candidates *c, struct backend_sample *s,
 }
 
 static int32_t draw(const struct cpu_kernels *kernels, const float *logits,
-		    uint32_t n_vocab, struct backend_sample *s, void *scratch)
+		    uint32_t n_vocab, double sigma, struct backend_sample *s,
+		    void *scratch)
 {
-	struct candidates c;
+	struct candidates c = { .sigma = sigma };
 	uint32_t best_id = kernels->argmax(logits, n_vocab);
 	uint32_t nr = s->nr_order ? s->nr_order : BACKEND_NR_SAMPLERS;
 	float temperature = 1;
@@ -297,10 +298,12 @@ static void draw_token(const struct cpu_kernels *kernels, float *logits,
 		       void *scratch)
 {
 	float *saved = (float *)scratch + 3 * (size_t)n_vocab;
+	/* A penalty is no part of how the model's own logits are spread. */
+	double sigma = s->top_n_sigma > 0 ? logits_sigma(logits, n_vocab) : 0;
 
 	change_row(logits, s, saved);
 	s->token = s->temperature > 0 ?
-			   draw(kernels, logits, n_vocab, s, scratch) :
+			   draw(kernels, logits, n_vocab, sigma, s, scratch) :
 			   (int32_t)kernels->argmax(logits, n_vocab);
 	restore_row(logits, s, saved);
 }

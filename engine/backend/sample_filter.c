@@ -131,31 +131,37 @@ void filter_min_p(struct candidates *c, float min_p)
 	c->nr = kept;
 }
 
-void filter_top_n_sigma(struct candidates *c, float n)
+double logits_sigma(const float *logits, uint32_t n_vocab)
 {
-	double max = -INFINITY, sum = 0, squares = 0, mean, floor;
-	uint32_t nr = 0, kept = 0;
+	double sum = 0, squares = 0, mean;
+	uint32_t nr = 0;
 
-	/* Tokens that are excluded (-inf) have no part in the deviation. */
-	for (uint32_t i = 0; i < c->nr; i++) {
-		double x = (double)c->logits[c->ids[i]];
-
-		if (!isfinite(x))
+	for (uint32_t i = 0; i < n_vocab; i++) {
+		if (!isfinite(logits[i]))
 			continue;
-		max = x > max ? x : max;
-		sum += x;
+		sum += (double)logits[i];
 		nr++;
 	}
 	if (!nr)
-		return;
+		return 0;
 	mean = sum / nr;
-	for (uint32_t i = 0; i < c->nr; i++) {
-		double x = (double)c->logits[c->ids[i]] - mean;
+	for (uint32_t i = 0; i < n_vocab; i++) {
+		double x = (double)logits[i] - mean;
 
 		if (isfinite(x))
 			squares += x * x;
 	}
-	floor = max - (double)n * sqrt(squares / nr);
+	return sqrt(squares / nr);
+}
+
+void filter_top_n_sigma(struct candidates *c, float n)
+{
+	double max = -INFINITY, floor;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < c->nr; i++)
+		max = fmax(max, (double)c->logits[c->ids[i]]);
+	floor = max - (double)n * c->sigma;
 	for (uint32_t i = 0; i < c->nr; i++)
 		if ((double)c->logits[c->ids[i]] >= floor)
 			c->ids[kept++] = c->ids[i];

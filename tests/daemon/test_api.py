@@ -237,10 +237,21 @@ class Completions(DaemonTest):
         for n in (1, 2, 4):
             best = self.daemon.post("/v1/completions", {**body, "n": n, "best_of": 5}).json
             self.assertEqual(list(range(n)), [c["index"] for c in best["choices"]])
-            self.assertEqual([texts[i] for i in sorted(ranked[:n])],
+            self.assertEqual([texts[i] for i in ranked[:n]],
                              [c["text"] for c in best["choices"]])
             self.assertIsNone(best["choices"][0]["logprobs"])
             self.assertEqual(every["usage"], best["usage"])  # all that was computed counts
+
+    def test_breakers_of_several_tokens(self):
+        def first(**fields):
+            return self.daemon.complete("cat dog sun red map cat dog sun red map cat dog sun",
+                                        temperature=0, max_tokens=1, **fields)["choices"][0]["text"]
+
+        self.assertEqual(" red", first())
+        self.assertNotEqual(" red", first(dry_multiplier=5, dry_sequence_breakers=[]))
+        # No token contains it: its last one, which is the prompt's, breaks every repetition.
+        self.assertEqual(" red", first(dry_multiplier=5, dry_sequence_breakers=["dog sun"]))
+        self.assertNotEqual(" red", first(dry_multiplier=5, dry_sequence_breakers=["map cat"]))
 
     def test_an_echo_scores_the_prompt(self):
         def ask(prompt, **fields):

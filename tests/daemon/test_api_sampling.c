@@ -97,10 +97,37 @@ TEST_F(api, breakers_are_strings)
 	completion_err("{\"prompt\": \"a\", \"dry_sequence_breakers\": "
 		       "[\"a\", \"\"]}",
 		       400, "dry_sequence_breakers",
-		       "dry_sequence_breakers[1] must be a string");
+		       "dry_sequence_breakers[1] must be a string of 1 to 64");
 	completion_err("{\"prompt\": \"a\", \"dry_sequence_breakers\": [7]}",
 		       400, "dry_sequence_breakers",
 		       "dry_sequence_breakers[0]");
+}
+
+TEST_F(api, breakers_are_looked_for_when_all_else_is_right)
+{
+	double_nr_searches = 0;
+	completion_err("{\"prompt\": \"a\", \"dry_multiplier\": 1, "
+		       "\"max_tokens\": 99999}",
+		       400, "max_tokens", "99999");
+	completion_ok(self, "{\"prompt\": \"a\", \"dry_multiplier\": 1, "
+			    "\"samplers\": [\"top_k\"]}");
+	completion_ok(self, "{\"prompt\": \"a\", \"dry_multiplier\": 0}");
+	EXPECT_EQ(0, double_nr_searches);
+	completion_ok(self, "{\"prompt\": \"a\", \"dry_multiplier\": 1}");
+	EXPECT_EQ(1, double_nr_searches);
+}
+
+TEST_F(api, logit_bias_has_an_end)
+{
+	char body[20000] = "{\"prompt\": \"a\", \"logit_bias\": {\"0\": 1";
+	size_t len = strlen(body);
+
+	for (int i = 1; i <= 1024; i++)
+		len += (size_t)snprintf(body + len, sizeof(body) - len,
+					", \"%d\": 1", i);
+	snprintf(body + len, sizeof(body) - len, "}}");
+	completion_err(body, 400, "logit_bias",
+		       "1025 entries; at most 1024 are allowed");
 }
 
 TEST_F(api, logit_bias_is_by_token_id)

@@ -89,6 +89,14 @@ class Own(OwnTest):
         self.assertIn("cached)", speeds[1])
         self.leaves_nothing()
 
+    def test_a_line_that_is_no_text_ends_a_piped_chat(self):
+        self.need_model()
+        for line, why in ((b"a\0bb cc\n", "a zero byte in it"), (b"a\xffb\n", "not valid UTF-8")):
+            result = tarn("chat", "-v", "--max-tokens", "2", stdin=b"Hello\n" + line + b"Hi\n",
+                          **self.where)
+            self.ends(result, 1, why)
+            self.assertEqual(1, result.stderr.count(b"prompt:"))
+
     def test_prompt_longer_than_the_context(self):
         self.need_model()
         result = tarn("run", "--ctx", "16", "Why is the sky blue?", **self.where)

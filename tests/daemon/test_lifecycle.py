@@ -89,6 +89,13 @@ class Lifecycle(unittest.TestCase):
         self.assertIn('pool "tests", KV backend memfd: only the kernel module has pools with names',
                       done.stderr)
 
+    def test_what_could_never_serve_anybody_does_not_start(self):
+        for option, part in (("--ctx=1", "a context of 1 token: want at least 2"),
+                             ("--kv-bytes=1M", "1048576 bytes for KV memory hold no sequence")):
+            done = self.run_tarnd("--model", MODEL, option)
+            self.assertEqual(NO_MODEL, done.returncode, done.stderr)
+            self.assertIn(part, done.stderr)
+
     def test_wrong_usage(self):
         for arguments, part in [((), "--model"), (("--model", "x", "--bogus"), "--bogus"),
                                 (("--model", "x", "--threads", "none"), "--threads")]:

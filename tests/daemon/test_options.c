@@ -135,6 +135,7 @@ TEST(wrong_values_are_refused)
 		"--pool=0123456789012345678901234567890123456789012345678901234567890123",
 		"--pool-quota=0",
 		"--prefix-scope=",
+		"--model=another", /* one daemon, one model */
 	};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

@@ -10,7 +10,7 @@
 #include "engine/adjust.h"
 #include "tests/harness.h"
 
-enum { NR_VOCAB = 40, NR_TOKENS = 300, NR_PROMPT = 70 };
+enum { NR_VOCAB = 60, NR_TOKENS = 300, NR_PROMPT = 70 };
 
 FIXTURE(adjust)
 {
@@ -61,7 +61,7 @@ static void create_ok(struct fixture_adjust *self, uint32_t nr_tokens)
 	ASSERT_EQ(0,
 		  adjust_create(&self->s, self->tokens, nr_tokens,
 				nr_tokens < NR_PROMPT ? nr_tokens : NR_PROMPT,
-				NR_TOKENS, &self->a));
+				&self->a));
 }
 
 /* ---- the plain way ---------------------------------------------------------------- */
@@ -180,7 +180,8 @@ static void expect_all(struct fixture_adjust *self)
 			expect_list(self, nr);
 			if (nr % 50 == 0)
 				create_ok(self, nr);
-			adjust_note(self->a, self->tokens, nr + 1);
+			ASSERT_EQ(0,
+				  adjust_note(self->a, self->tokens, nr + 1));
 		}
 	}
 }
@@ -269,7 +270,7 @@ TEST_F(adjust, dry_of_one_token_again_and_again_stays_finite_and_linear)
 	self->s.dry_multiplier = 1;
 	self->s.dry_base = 4;
 	self->s.dry_allowed_length = 1;
-	ASSERT_EQ(0, adjust_create(&self->s, same, NR, 10, NR, &self->a));
+	ASSERT_EQ(0, adjust_create(&self->s, same, NR, 10, &self->a));
 	change = *adjust_list(self->a, same, NR, &nr);
 	EXPECT_EQ(1, nr);
 	EXPECT_EQ(1e30f, change.penalty);

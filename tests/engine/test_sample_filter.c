@@ -58,8 +58,11 @@ static void start(struct fixture_filter *self, uint32_t kind)
 	fill(self, kind);
 	max = self->logits[self->kernels->argmax(self->logits, N)];
 	self->kernels->exp_sum(self->logits, max, 1, N, self->weights);
-	self->c = (struct candidates){ self->logits, self->weights, self->keys,
-				       self->ids, 0 };
+	self->c = (struct candidates){
+		self->logits, self->weights,
+		self->keys,   logits_sigma(self->logits, N),
+		self->ids,    0
+	};
 	for (uint32_t i = 0; i < N; i++)
 		self->ids[self->c.nr++] = i;
 }
@@ -378,6 +381,22 @@ TEST_F(filter, steps_are_taken_in_the_order_asked_for)
 	s.order[0] = BACKEND_TOP_K; /* off: top_k is 0 */
 	EXPECT_LT(3, drawn(self, &s, is_drawn));
 	EXPECT_GT(11, drawn(self, &s, is_drawn)); /* hot it would be hundreds */
+}
+
+TEST_F(filter, a_penalty_is_no_part_of_sigma)
+{
+	const struct backend_adjust huge = { 600, 0, 1, 1e30f };
+	struct backend_sample s = { .temperature = 2, .top_n_sigma = 1 };
+	bool plain[N], penalised[N];
+
+	s.top_p = 1;
+	fill(self, 0);
+	self->logits[600] = -5;
+	drawn(self, &s, plain);
+	s.adjust = &huge;
+	s.nr_adjust = 1;
+	EXPECT_GT(N / 3, drawn(self, &s, penalised));
+	EXPECT_MEMEQ(plain, penalised, sizeof(plain));
 }
 
 TEST_F(filter, xtc_excludes_as_often_as_asked)

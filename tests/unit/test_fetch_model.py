@@ -106,6 +106,31 @@ class FetchModel(unittest.TestCase):
         finally:
             fetch_model.is_whole = kept
 
+    def keep_whole(self):
+        os.mkdir(self.cache)
+        path = os.path.join(self.cache, self.model.file)
+        with open(path, "wb") as f:
+            f.write(CONTENT[0])
+        return path
+
+    def test_a_whole_file_is_good_without_a_stamp(self):
+        path = self.keep_whole()
+        replaced, os.replace = os.replace, lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
+        try:
+            self.assertEqual(fetch_model.fetch(self.model, self.cache), path)
+        finally:
+            os.replace = replaced
+        self.assertEqual([name for name in os.listdir(self.cache) if ".stamp" in name], [])
+
+    def test_a_whole_file_in_a_cache_that_cannot_be_written(self):
+        path = self.keep_whole()
+        access, os.access = os.access, lambda *_: False  # root may write everywhere
+        lock, fetch_model.locked = fetch_model.locked, None
+        try:
+            self.assertEqual(fetch_model.fetch(self.model, self.cache), path)
+        finally:
+            os.access, fetch_model.locked = access, lock
+
     @unittest.skipUnless(HAS_PIP, "this Python has no pip")
     def test_damaged_file_is_fetched_again(self):
         path = fetch_model.fetch(self.model, self.cache)
