@@ -87,8 +87,8 @@ class Bodies(DaemonTest):
         reply = self.post("/api/generate", prompt="Hello", options={"num_predict": 5})
         self.assertEqual("application/x-ndjson", reply.headers["Content-Type"])
         lines = [json.loads(line) for line in reply.body.splitlines()]
-        self.assertTrue(lines[-1]["done"])
-        self.assertEqual("", lines[-1]["response"])
+        self.assertEqual([False] * (len(lines) - 1) + [True], [line["done"] for line in lines])
+        self.assertEqual(("", 5), (lines[-1]["response"], lines[-1]["eval_count"]))
         for line in lines:
             self.assertTrue(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z",
                                          line["created_at"]))

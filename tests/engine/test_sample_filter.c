@@ -392,7 +392,7 @@ TEST_F(filter, a_penalty_is_no_part_of_sigma)
 	s.top_p = 1;
 	fill(self, 0);
 	self->logits[600] = -5;
-	drawn(self, &s, plain);
+	EXPECT_LT(9, drawn(self, &s, plain));
 	s.adjust = &huge;
 	s.nr_adjust = 1;
 	EXPECT_GT(N / 3, drawn(self, &s, penalised));
