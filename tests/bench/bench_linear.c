@@ -28,10 +28,14 @@ static const struct {
 	const char *name;
 	enum pack_type type;
 } types[] = {
-	{ "Q4_1", PACK_Q4_1 }, { "Q4_0", PACK_Q4_0 }, { "Q5_0", PACK_Q5_0 },
-	{ "Q5_1", PACK_Q5_1 }, { "Q8_0", PACK_Q8_0 }, { "Q4_K", PACK_Q4_K },
-	{ "Q5_K", PACK_Q5_K }, { "Q6_K", PACK_Q6_K }, { "F16", PACK_F16 },
-	{ "BF16", PACK_BF16 }, { "F32", PACK_F32 },
+	{ "Q4_1", PACK_Q4_1 },	   { "Q4_0", PACK_Q4_0 },
+	{ "Q5_0", PACK_Q5_0 },	   { "Q5_1", PACK_Q5_1 },
+	{ "Q8_0", PACK_Q8_0 },	   { "Q4_K", PACK_Q4_K },
+	{ "Q5_K", PACK_Q5_K },	   { "Q6_K", PACK_Q6_K },
+	{ "Q2_K", PACK_Q2_K },	   { "Q3_K", PACK_Q3_K },
+	{ "IQ4_NL", PACK_IQ4_NL }, { "IQ4_XS", PACK_IQ4_XS },
+	{ "MXFP4", PACK_MXFP4 },   { "F16", PACK_F16 },
+	{ "BF16", PACK_BF16 },	   { "F32", PACK_F32 },
 };
 
 /* ---- the kernels ------------------------------------------------------------- */
@@ -107,7 +111,7 @@ static void bench_one(const char *name, enum pack_type type, uint32_t n,
 	opt.kernels->quantize(job.x, k, 0, m, &job.xq);
 	t = best_time(run_linear, &job, nr_threads, CLOCK_THREAD_CPUTIME_ID) /
 	    job.nr_used;
-	printf("%-5s %5ux%-5u %4u %3d %10.2f us %7.2f GB/s %5.1f %%", name, n,
+	printf("%-6s %5ux%-5u %4u %3d %10.2f us %7.2f GB/s %5.1f %%", name, n,
 	       k, m, nr_threads, t * 1e6, (double)job.matrix_bytes / t * 1e-9,
 	       (double)job.matrix_bytes / t / read * 100);
 	printf(" %8.1f GOP/s %5.1f %%\n", ops / t * 1e-9,
