@@ -249,6 +249,11 @@ static int read_split(struct gguf *gguf, struct gguf_reader *r)
 			r, -ENOTSUP,
 			"split.count: %u parts are more than the %d supported",
 			split->nr_parts, GGUF_MAX_PARTS);
+	if (split->nr_tensors > GGUF_MAX_ENTRIES)
+		return GGUF_READER_FAIL(
+			r, -ENOTSUP,
+			"split.tensors.count: %u tensors are more than the %d supported",
+			split->nr_tensors, GGUF_MAX_ENTRIES);
 	return 0;
 }
 

@@ -67,8 +67,8 @@ struct gguf {
 	unsigned int flags;
 	struct gguf_split split;
 	/*
-	 * Of the first part: the further ones, whose tensors were moved into ours, and all parts'
-	 * headers one after the other (NULL where there is but one file).
+	 * Of the first part: the further ones, whose tensors stand behind ours in tensors[], and
+	 * all parts' headers one after the other (NULL where there is but one file).
 	 */
 	struct gguf **parts; /* [split.nr_parts - 1] */
 	uint8_t *headers;
@@ -117,8 +117,8 @@ int gguf_open_part(const char *path, unsigned int flags, struct gguf **out_gguf,
 		   char *err, size_t errlen);
 
 /*
- * gguf_split.c: opens the other parts of the model whose first part @gguf, of @path, is, and moves
- * their tensors into it. What it allocated is freed by gguf_close(), on failure too.
+ * gguf_split.c: opens the other parts of the model whose first part @gguf, of @path, is, and adds
+ * their tensors to it. What it allocated is freed by gguf_close(), on failure too.
  */
 int gguf_join_parts(struct gguf *gguf, const char *path, char *err,
 		    size_t errlen);

@@ -215,7 +215,7 @@ int gguf_join_parts(struct gguf *gguf, const char *path, char *err,
 			return rc;
 		nr_tensors += gguf->parts[p.no - 1]->nr_tensors;
 	}
-	if (nr_tensors != split->nr_tensors || nr_tensors > GGUF_MAX_ENTRIES)
+	if (nr_tensors != split->nr_tensors)
 		return gguf_fail(
 			err, errlen, -EINVAL,
 			"the %u parts have %llu tensors, split.tensors.count says %u",

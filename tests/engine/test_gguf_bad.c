@@ -321,6 +321,10 @@ TEST(parts_in_memory_are_refused)
 	gw_u32(&w, "split.count", 1025);
 	expect_bad(&w, -ENOTSUP,
 		   "split.count: 1025 parts are more than the 1024 supported");
+	gw_u32(&w, "split.tensors.count", (1 << 22) + 1);
+	expect_bad(
+		&w, -ENOTSUP,
+		"split.tensors.count: 4194305 tensors are more than the 4194304 supported");
 	gw_str(&w, "split.count", "3");
 	expect_bad(
 		&w, -EINVAL,

@@ -22,12 +22,14 @@ FIXTURE(split)
 
 FIXTURE_SETUP(split)
 {
+	char dir[] = "/tmp/test_split.XXXXXX";
+
 	(void)variant;
-	strcpy(self->dir, "/tmp/test_split.XXXXXX");
-	ASSERT_TRUE(mkdtemp(self->dir) != NULL);
+	ASSERT_TRUE(mkdtemp(dir) != NULL);
+	strcpy(self->dir, dir);
 	for (int i = 0; i < NR_PARTS; i++)
 		snprintf(self->paths[i], sizeof(self->paths[i]),
-			 "%s/m-%05d-of-%05d.gguf", self->dir, i + 1, NR_PARTS);
+			 "%s/m-%05d-of-%05d.gguf", dir, i + 1, NR_PARTS);
 }
 FIXTURE_TEARDOWN(split)
 {
