@@ -70,6 +70,16 @@ static uint16_t random_f16(bool tame, struct rng *rng)
 					h; /* no infinity, no NaN */
 }
 
+/* Up to 2^111, so that sums of any length here stay finite; every fourth row is subnormal or so. */
+static uint8_t random_e8m0(size_t row, bool tame, struct rng *rng)
+{
+	uint32_t e = rng_u32(rng);
+
+	if (tame)
+		return (uint8_t)(119 + e % 4);
+	return (uint8_t)(row % 4 == 0 ? e % 4 : e % 240);
+}
+
 uint8_t *weights_make(enum pack_type type, uint32_t nr_rows, uint32_t nr_cols,
 		      bool tame, struct rng *rng)
 {
@@ -88,10 +98,9 @@ uint8_t *weights_make(enum pack_type type, uint32_t nr_rows, uint32_t nr_cols,
 
 			memcpy(block + info[type].f16_at[s], &h, 2);
 		}
-		/* Up to 2^111: sums of any length here stay finite. */
 		if (type == PACK_MXFP4)
-			block[0] = (uint8_t)(tame ? 119 + rng_u32(rng) % 4 :
-						    rng_u32(rng) % 240);
+			block[0] = random_e8m0(b / (nr_blocks / nr_rows), tame,
+					       rng);
 		if (type == PACK_F32)
 			memcpy(block, &f, 4);
 		if (type == PACK_BF16)
