@@ -200,7 +200,7 @@ LLAMA_SPECIALS = ['<|begin_of_text|>', '<|end_of_text|>', '<|start_header_id|>',
 
 
 def qwen_tokenizer():
-    return tokenizer_meta('gpt-2', QWEN_SPECIALS, '<|endoftext|>', '<|im_end|>', False, CHATML)
+    return tokenizer_meta('qwen2', QWEN_SPECIALS, '<|endoftext|>', '<|im_end|>', False, CHATML)
 
 
 def tiny_qwen2(rng):
