@@ -61,6 +61,39 @@ static int missing_attr(struct tmpl_render *r, const struct tv *v,
 			tv_type_name(v), n, name->u.s);
 }
 
+static int macro_attr(struct tmpl_render *r, const struct tnode *def,
+		      const struct tv *name, struct tv *out, bool *has)
+{
+	static const struct {
+		const char *name;
+		unsigned int flag;
+	} flags[] = { { "catch_varargs", MACRO_VARARGS },
+		      { "catch_kwargs", MACRO_KWARGS },
+		      { "caller", MACRO_CALLER } };
+	const struct tmpl_name *s = &r->t->names[def->name];
+	struct tv *v;
+
+	*has = true;
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		if (!tv_streq(name, flags[i].name))
+			continue;
+		*out = tv_bool(def->op & flags[i].flag);
+		return 0;
+	}
+	*out = tv_lit(s->s, s->len);
+	*has = tv_streq(name, "name");
+	if (*has || !tv_streq(name, "arguments"))
+		return 0;
+	*has = true;
+	v = tmpl_alloc(r, def->nr_params * sizeof(*v));
+	if (!v)
+		return -E2BIG;
+	for (uint32_t i = 0; i < def->nr_params; i++)
+		v[i] = tv_lit(r->t->names[def->params[i]].s,
+			      r->t->names[def->params[i]].len);
+	return tv_seq_new(r, TV_TUPLE, v, def->nr_params, out);
+}
+
 /* Attributes that are values, not methods; @has false: none of that name. */
 static int plain_attr(struct tmpl_render *r, const struct tv *v,
 		      const struct tv *name, struct tv *out, bool *has)
@@ -84,14 +117,7 @@ static int plain_attr(struct tmpl_render *r, const struct tv *v,
 		}
 		break;
 	case TV_MACRO:
-		if (tv_streq(name, "name")) {
-			const struct tmpl_name *s =
-				&r->t->names[v->u.macro->def->name];
-
-			*out = tv_lit(s->s, s->len);
-			return 0;
-		}
-		break;
+		return macro_attr(r, v->u.macro->def, name, out, has);
 	case TV_TUPLE:
 		if ((v->flags & TV_F_GROUP) && tv_streq(name, "grouper")) {
 			*out = v->u.seq->v[0];

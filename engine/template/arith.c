@@ -269,7 +269,13 @@ int tv_binop(struct tmpl_render *r, enum tmpl_op op, const struct tv *a,
 			args.pos = b->u.seq->v;
 			args.nr_pos = b->u.seq->n;
 		}
-		return tmpl_percent(r, a, &args, b->type == TV_DICT ? b : NULL,
+		/* What Python could index by name need not be used up. */
+		return tmpl_percent(r, a, &args,
+				    tv_is_num(b) || b->type == TV_NONE ||
+						    b->type == TV_STR ||
+						    b->type == TV_TUPLE ?
+					    NULL :
+					    b,
 				    out);
 	}
 	if (a->type == TV_UNDEF)

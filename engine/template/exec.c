@@ -266,8 +266,10 @@ static int run_loop(struct tmpl_render *r, struct tv_loop *l)
 		rc = tmpl_scope_set(r, r->t->id_loop, &self);
 		if (!rc)
 			rc = assign(r, l->node->a, &item);
-		if (!rc)
+		if (!rc) {
 			rc = tmpl_exec(r, l->node->items[0]);
+			l->is_run |= rc == 0;
+		}
 	}
 	return rc < 0 ? rc : 0;
 }
@@ -278,7 +280,6 @@ int tmpl_for(struct tmpl_render *r, const struct tnode *n,
 {
 	struct tmpl_scope *outer = r->scope;
 	struct tv_loop *l = tmpl_alloc(r, sizeof(*l));
-	bool has;
 	int rc;
 
 	if (!l)
@@ -293,8 +294,7 @@ int tmpl_for(struct tmpl_render *r, const struct tnode *n,
 		return rc;
 	rc = run_loop(r, l);
 	r->scope = outer;
-	has = l->index0 >= 0;
-	if (!rc && !has && n->nr_items > 1) {
+	if (!rc && !l->is_run && n->nr_items > 1) {
 		rc = tmpl_scope_push(r, outer);
 		if (!rc)
 			rc = tmpl_exec(r, n->items[1]);
@@ -459,6 +459,11 @@ static int exec_node(struct tmpl_render *r, const struct tnode *n)
 		return rc ? rc : assign(r, n->a, &v);
 	case TN_FILTERBLOCK:
 		rc = filtered_body(r, n, &v);
+		if (!rc && v.type != TV_STR) /* as jinja2, which joins texts */
+			rc = tmpl_fail(
+				r, -EINVAL,
+				"a filter block gives a string, not '%s'",
+				tv_type_name(&v));
 		return rc ? rc : tv_print(r, r->out, &v);
 	case TN_MACRO:
 		rc = make_macro(r, n, &v);

@@ -46,6 +46,9 @@ static int filter_map(struct tmpl_render *r, const struct tv *self,
 		dflt = NULL;
 	if (tv_truth(self))
 		rc = tv_items(r, self, &seq);
+	/* As a generator, it is asked for nothing before the first item. */
+	if (!rc && !seq.n)
+		return tv_iter_new(r, "generator", NULL, 0, out);
 	if (!rc && !attr && !a->nr_pos)
 		rc = tmpl_fail(r, -EINVAL, "map requires a filter argument");
 	if (!rc && attr && a->nr_kw != 1U + (kwarg(a, "default") != NULL))

@@ -250,13 +250,19 @@ static int keyed(struct tmpl_render *r, const struct tv *self,
 
 FILTER(sort)
 {
-	struct tv *v, *keys;
+	struct tv *v, *keys, *lists;
 	size_t n;
 	int rc =
 		keyed(r, self, &a->pos[2], tv_truth(&a->pos[1]), &v, &keys, &n);
 
+	/* jinja2 compares lists of keys: of two that are equal, none is asked for its order. */
+	lists = rc ? NULL : tmpl_alloc(r, n * sizeof(*lists));
+	if (!lists)
+		return rc ? rc : -E2BIG;
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = tv_seq_new(r, TV_LIST, &keys[i], 1, &lists[i]);
 	if (!rc)
-		rc = tv_sort(r, v, keys, n, tv_truth(&a->pos[0]));
+		rc = tv_sort(r, v, lists, n, tv_truth(&a->pos[0]));
 	return rc ? rc : tv_seq_new(r, TV_LIST, v, n, out);
 }
 

@@ -217,10 +217,11 @@ FILTER(center)
 
 FILTER(truncate)
 {
-	struct tv s, end = tv_lit("...", 3), cut;
+	struct tv s = *self, end = tv_lit("...", 3), cut;
 	int64_t length, leeway, n;
 	const char *space;
-	int rc = tv_to_str(r, self, &s);
+	size_t nr;
+	int rc = tv_len(r, self, &nr);
 
 	if (a->pos[2].type == TV_STR)
 		end = a->pos[2];
@@ -235,8 +236,12 @@ FILTER(truncate)
 	    leeway > INT32_MAX)
 		return tmpl_fail(r, -EINVAL, "truncate: bad length or leeway");
 	*out = s;
-	if ((int64_t)tmpl_u8_count(s.u.s, s.len) <= length + leeway)
-		return tmpl_charge(r, s.len);
+	if ((int64_t)nr <= length + leeway)
+		return 0;
+	if (s.type != TV_STR)
+		return tmpl_fail(r, -EINVAL,
+				 "truncate: a string is needed, not '%s'",
+				 tv_type_name(self));
 	cut = tv_lit(s.u.s, tmpl_u8_offset(s.u.s, s.len, (size_t)(length - n)));
 	space = memrchr(cut.u.s, ' ', cut.len);
 	if (space && !tv_truth(&a->pos[1]))
@@ -259,7 +264,7 @@ FILTER(wordcount)
 		bool is_word;
 
 		i += tmpl_u8_decode(s.u.s + i, s.len - i, &cp);
-		is_word = cp == '_' || tmpl_cp_is(r, cp, "alnum");
+		is_word = cp == '_' || tmpl_cp_is(r, cp, TMPL_ALNUM);
 		n += is_word && !is_inside;
 		is_inside = is_word;
 	}
@@ -490,14 +495,17 @@ FILTER(filesizeformat)
 					   "PiB", "EiB", "ZiB", "YiB" };
 	bool is_binary = tv_truth(&a->pos[0]);
 	double base = is_binary ? 1024 : 1000, bytes, unit = base;
-	struct tmpl_args none = { .pos = (struct tv[1]){ { 0 } }, .nr_pos = 1 };
+	struct tv nan = tv_float(NAN), f;
+	struct tmpl_args dflt = { .pos = &nan, .nr_pos = 1 };
 	char text[64];
-	struct tv f;
-	int i = 0, rc = filter_float(r, self, &none, &f);
+	int i = 0, rc = filter_float(r, self, &dflt, &f);
 
 	if (rc)
 		return rc;
 	bytes = tv_num(&f);
+	if (isnan(bytes))
+		return tmpl_fail(r, -EINVAL,
+				 "filesizeformat: a number is needed");
 	if (bytes == 1)
 		return tv_str_new(r, "1 Byte", 6, out);
 	if (bytes < base)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * "..." % values and "...".format(): the conversions that templates use.
- * Anything else is refused by name.
+ * "..." % values: the conversions that templates use. Anything else is refused
+ * by name. str.format() is in format_braces.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "engine/template/internal.h"
 
 struct spec {
+	bool is_markup; /* the text is: what is put in gets escaped */
 	bool left, zero, plus, space, alt;
 	int width, prec;
 	char conv;
@@ -62,7 +63,9 @@ static int put_text(struct tmpl_render *r, struct tmpl_buf *b,
 {
 	struct tmpl_buf text = { 0 };
 	struct tv none = { .type = TV_MISSING }, s, padded;
-	int rc = sp->conv == 'r' ? tv_repr(r, &text, v) : tv_print(r, &text, v);
+	int rc = sp->conv == 'r' ? tv_repr(r, &text, v) :
+		 sp->is_markup	 ? tmpl_put_html(r, &text, v) :
+				   tv_print(r, &text, v);
 
 	if (!rc)
 		rc = tv_str_take(r, &text, &s);
@@ -77,11 +80,31 @@ static int put_text(struct tmpl_render *r, struct tmpl_buf *b,
 	return rc ? rc : tmpl_put(r, b, padded.u.s, padded.len);
 }
 
+/* A character, or its number. */
+static int put_char(struct tmpl_render *r, struct tmpl_buf *b,
+		    const struct spec *sp, const struct tv *v)
+{
+	struct spec as_text = *sp;
+	char text[4];
+	struct tv s = *v;
+
+	if (tv_is_int(v) && v->u.i >= 0 && v->u.i <= 0x10ffff &&
+	    (v->u.i < 0xd800 || v->u.i > 0xdfff))
+		s = tv_lit(text, tmpl_u8_encode((uint32_t)v->u.i, text));
+	if (s.type != TV_STR || tmpl_u8_count(s.u.s, s.len) != 1)
+		return tmpl_fail(r, -EINVAL, "format: %%c needs one character");
+	as_text.conv = 's';
+	as_text.prec = -1;
+	return put_text(r, b, &as_text, &s);
+}
+
 static int put_field(struct tmpl_render *r, struct tmpl_buf *b,
 		     const struct spec *sp, const struct tv *v)
 {
 	if (sp->conv == 's' || sp->conv == 'r')
 		return put_text(r, b, sp, v);
+	if (sp->conv == 'c')
+		return put_char(r, b, sp, v);
 	if (sp->conv && strchr("diuxXoeEfFgG", sp->conv)) {
 		if (v->type == TV_FLOAT && !strchr("eEfFgG", sp->conv) &&
 		    !(v->u.f > -9e18 && v->u.f < 9e18))
@@ -97,7 +120,7 @@ static int put_field(struct tmpl_render *r, struct tmpl_buf *b,
 static int read_spec(struct tmpl_render *r, const struct tv *f, size_t *at,
 		     struct spec *sp)
 {
-	*sp = (struct spec){ .prec = -1 };
+	*sp = (struct spec){ .is_markup = f->flags & TV_F_MARKUP, .prec = -1 };
 	for (; *at < f->len; ++*at) {
 		char ch = f->u.s[*at];
 
@@ -136,7 +159,7 @@ static int mapped(struct tmpl_render *r, const struct tv *f, size_t *at,
 	const char *s = f->u.s + *at + 1;
 	const char *end = memchr(s, ')', f->len - *at - 1);
 
-	if (!end || !map)
+	if (!end || !map || map->type != TV_DICT)
 		return tmpl_fail(r, -EINVAL, "format requires a mapping");
 	*out = tv_dict_get_str(map->u.dict, s, (size_t)(end - s));
 	if (!*out)
@@ -189,7 +212,7 @@ static int percent(struct tmpl_render *r, const struct tv *f,
 	return rc;
 }
 
-/* fmt % values; @map: the dictionary for named fields, or NULL. */
+/* fmt % values; @map: the one value where it may have names (a dictionary has), or NULL. */
 int tmpl_percent(struct tmpl_render *r, const struct tv *fmt,
 		 const struct tmpl_args *a, const struct tv *map,
 		 struct tv *out)
@@ -198,137 +221,10 @@ int tmpl_percent(struct tmpl_render *r, const struct tv *fmt,
 	int rc = percent(r, fmt, a, map, &b);
 
 	if (!rc)
-		return tv_str_take(r, &b, out);
-	tmpl_buf_deinit(&b);
-	return rc;
-}
-
-/* The value that "{0.name}", "{name}" or "{}" means. */
-static int brace_value(struct tmpl_render *r, const struct tv *field,
-		       const struct tmpl_args *a, size_t *next, struct tv *out)
-{
-	size_t n = 0, i = 0;
-	struct tv name, path;
-
-	while (n < field->len && field->u.s[n] != '.' && field->u.s[n] != '[')
-		n++;
-	if (n < field->len && field->u.s[n] == '[')
-		return tmpl_fail(r, -EINVAL,
-				 "str.format: '[' in a field is not supported");
-	name = tv_lit(field->u.s, n);
-	while (i < n && i < 6 && name.u.s[i] >= '0' && name.u.s[i] <= '9')
-		i++;
-	if (i == n) {
-		size_t at = n ? strtoul(name.u.s, NULL, 10) : (*next)++;
-
-		if (at >= a->nr_pos)
-			return tmpl_fail(r, -EINVAL,
-					 "str.format: argument %zu is missing",
-					 at);
-		*out = a->pos[at];
-	} else {
-		out->type = TV_MISSING;
-		for (i = 0; i < a->nr_kw; i++)
-			if (a->kw[i].name.len == n &&
-			    memcmp(a->kw[i].name.u.s, name.u.s, n) == 0)
-				*out = a->kw[i].v;
-		if (out->type == TV_MISSING)
-			return tmpl_fail(r, -EINVAL,
-					 "str.format: no argument '%.*s'",
-					 n < 80 ? (int)n : 80, name.u.s);
-	}
-	if (n == field->len)
-		return 0;
-	path = tv_lit(field->u.s + n + 1, field->len - n - 1);
-	name = *out;
-	return tv_getpath(r, &name, &path, NULL, out);
-}
-
-static int brace_field(struct tmpl_render *r, struct tmpl_buf *b,
-		       const struct tv *v, const char *s, size_t n)
-{
-	struct spec sp = { .prec = -1, .conv = 's' };
-	size_t at = 0;
-	int rc = 0;
-
-	if (!n)
-		return tv_print(r, b, v);
-	sp.left = v->type == TV_STR;
-	if (s[0] == '<' || s[0] == '>') {
-		sp.left = s[0] == '<';
-		at = 1;
-	}
-	if (at < n && s[at] == '0') {
-		sp.zero = true;
-		at++;
-	}
-	rc = read_number(s, n, &at, &sp.width);
-	if (!rc && at < n && s[at] == '.') {
-		at++;
-		rc = read_number(s, n, &at, &sp.prec);
-	}
-	if (v->type != TV_STR)
-		sp.conv = v->type == TV_FLOAT ? 'g' : 'd';
-	if (!rc && at < n)
-		sp.conv = s[at++];
-	if (rc || at != n)
-		return tmpl_fail(r, -EINVAL,
-				 "str.format: format '%.*s' is not supported",
-				 n < 40 ? (int)n : 40, s);
-	return put_field(r, b, &sp, v);
-}
-
-static int braces(struct tmpl_render *r, const struct tv *f,
-		  const struct tmpl_args *a, struct tmpl_buf *b)
-{
-	size_t at = 0, next = 0;
-	int rc = 0;
-
-	while (!rc && at < f->len) {
-		char ch = f->u.s[at];
-		const char *end, *colon;
-		struct tv field, v;
-
-		if (ch != '{' && ch != '}') {
-			rc = tmpl_put(r, b, f->u.s + at++, 1);
-			continue;
-		}
-		if (at + 1 < f->len && f->u.s[at + 1] == ch) {
-			rc = tmpl_put(r, b, &ch, 1);
-			at += 2;
-			continue;
-		}
-		end = ch == '{' ? memchr(f->u.s + at, '}', f->len - at) : NULL;
-		if (!end)
-			return tmpl_fail(r, -EINVAL, "str.format: single '%c'",
-					 ch);
-		field = tv_lit(f->u.s + at + 1,
-			       (size_t)(end - f->u.s) - at - 1);
-		at = (size_t)(end - f->u.s) + 1;
-		colon = memchr(field.u.s, ':', field.len);
-		if (colon)
-			field.len = (uint32_t)(colon - field.u.s);
-		else
-			colon = end - 1;
-		if (memchr(field.u.s, '!', field.len))
-			return tmpl_fail(r, -EINVAL,
-					 "str.format: '!' is not supported");
-		rc = brace_value(r, &field, a, &next, &v);
-		if (!rc)
-			rc = brace_field(r, b, &v, colon + 1,
-					 (size_t)(end - colon - 1));
-	}
-	return rc;
-}
-
-int tmpl_str_format(struct tmpl_render *r, const struct tv *self,
-		    const struct tmpl_args *a, struct tv *out)
-{
-	struct tmpl_buf b = { 0 };
-	int rc = braces(r, self, a, &b);
-
+		rc = tv_str_take(r, &b, out);
+	else
+		tmpl_buf_deinit(&b);
 	if (!rc)
-		return tv_str_take(r, &b, out);
-	tmpl_buf_deinit(&b);
+		out->flags = fmt->flags;
 	return rc;
 }

@@ -34,7 +34,6 @@ struct tmpl_render {
 	struct tmpl_buf *out;
 	struct tv captured;
 	uint64_t steps;
-	size_t captured_bytes;
 	uint32_t depth;
 	uint32_t line;
 	bool is_oom; /* malloc failed: template_render() answers -ENOMEM */
@@ -103,7 +102,7 @@ int tmpl_str_join(struct tmpl_render *r, const struct tv *sep,
 int tmpl_str_pad(struct tmpl_render *r, const struct tv *s, int64_t width,
 		 const struct tv *fill, int where, struct tv *out);
 
-/* format.c: "..." % x and str.format */
+/* format.c: "..." % x; format_braces.c: str.format */
 int tmpl_percent(struct tmpl_render *r, const struct tv *fmt,
 		 const struct tmpl_args *a, const struct tv *map,
 		 struct tv *out);
@@ -168,15 +167,29 @@ size_t tmpl_u8_decode(const char *s, size_t n, uint32_t *out_cp);
 size_t tmpl_u8_encode(uint32_t cp, char out[4]);
 size_t tmpl_u8_invalid_at(const char *s, size_t n);
 bool tmpl_cp_is_space(uint32_t cp);
-bool tmpl_cp_is_printable(uint32_t cp);
-enum tmpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
-void *tmpl_ctype_create(void);
-void tmpl_ctype_destroy(void *ctype);
-int tmpl_case_map(struct tmpl_render *r, const struct tv *s, enum tmpl_case how,
-		  struct tv *out);
-bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, const char *klass);
 const char *tmpl_find_first(const char *s, size_t n, const struct tv *what);
 struct tv tmpl_strip(const struct tv *s, const struct tv *chars, bool left,
 		     bool right);
+
+/* unicode.c */
+enum tmpl_class {
+	TMPL_UPPER,
+	TMPL_LOWER,
+	TMPL_TITLE,
+	TMPL_ALPHA,
+	TMPL_ALNUM,
+	TMPL_DECIMAL,
+	TMPL_DIGIT,
+	TMPL_PRINTABLE, /* repr() shows the character itself */
+	TMPL_IGNORABLE, /* stands within a word */
+	TMPL_NR_CLASSES,
+};
+enum tmpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
+/* NULL: no memory. */
+struct tmpl_ctype *tmpl_ctype_create(void);
+void tmpl_ctype_destroy(struct tmpl_ctype *ctype);
+int tmpl_case_map(struct tmpl_render *r, const struct tv *s, enum tmpl_case how,
+		  struct tv *out);
+bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass);
 
 #endif /* TARN_TEMPLATE_INTERNAL_H */

@@ -145,6 +145,10 @@ static int lex_comment(struct lexer *x, size_t body)
 			return 0;
 		}
 	}
+	if (body == x->n) { /* as in jinja2, which looks for no end there */
+		advance(x, body);
+		return 0;
+	}
 	return tmpl_cfail(x->c, -EINVAL, x->line, "missing end of comment tag");
 }
 
@@ -186,6 +190,8 @@ static int lex_raw(struct lexer *x, size_t body)
 		advance(x, p + k);
 		return rc;
 	}
+	if (body == x->n) /* as in jinja2, which looks for no end there */
+		return 0;
 	return tmpl_cfail(x->c, -EINVAL, x->line,
 			  "missing end of raw directive");
 }

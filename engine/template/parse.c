@@ -606,6 +606,11 @@ int template_compile(const char *src, size_t len, struct template **out,
 	if (!c.t)
 		return tmpl_cfail(&c, -ENOMEM, 1, "out of memory");
 	c.t->ctype = tmpl_ctype_create();
+	if (!c.t->ctype) {
+		template_destroy(c.t);
+		return tmpl_cfail(&c, -ENOMEM, 1, "out of memory");
+	}
+
 	size_t bad = tmpl_u8_invalid_at(src, len);
 
 	if (len > MAX_SOURCE_BYTES)

@@ -99,7 +99,7 @@ static int repr_char(struct tmpl_render *r, struct tmpl_buf *b, const char *s,
 		return tmpl_puts(r, b, "\\r");
 	if (cp == '\t')
 		return tmpl_puts(r, b, "\\t");
-	if (tmpl_cp_is_printable(cp))
+	if (tmpl_cp_is(r, cp, TMPL_PRINTABLE))
 		return tmpl_put(r, b, s, n);
 	if (cp < 0x100)
 		snprintf(text, sizeof(text), "\\x%02x", cp);

@@ -103,12 +103,13 @@ struct tmpl_name {
 	uint32_t len;
 };
 
+struct tmpl_ctype;
+
 struct template
 {
 	struct tmpl_arena arena;
 	struct tnode *root;
-	/* locale_t with Unicode's case tables; NULL: only ASCII has case */
-	void *ctype;
+	struct tmpl_ctype *ctype; /* classes and case of characters */
 	struct tmpl_name *names;
 	uint32_t nr_names;
 	uint32_t cap_names;

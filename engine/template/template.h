@@ -29,7 +29,7 @@ struct template_limits {
 	 * takes under 1 KiB of the caller's stack. Default 1,000.
 	 */
 	uint32_t max_depth;
-	/* Bytes of the result and, apart, of all captured text. Default 64 MiB. */
+	/* Bytes of the result, and of each captured text. Default 64 MiB. */
 	size_t max_output_bytes;
 	/* Bytes of all values made while rendering. Default 256 MiB. */
 	size_t max_value_bytes;

@@ -79,8 +79,8 @@ static int test_divisibleby(struct tmpl_render *r, const struct tv *v,
 }
 
 /* Cased characters, and all of them in the case asked for. */
-static int case_is(struct tmpl_render *r, const struct tv *v, const char *want,
-		   const char *other, struct tv *out)
+static int case_is(struct tmpl_render *r, const struct tv *v,
+		   enum tmpl_class want, enum tmpl_class other, struct tv *out)
 {
 	struct tv s;
 	bool has = false;
@@ -93,7 +93,8 @@ static int case_is(struct tmpl_render *r, const struct tv *v, const char *want,
 		uint32_t cp;
 
 		i += tmpl_u8_decode(s.u.s + i, s.len - i, &cp);
-		if (tmpl_cp_is(r, cp, other))
+		if (tmpl_cp_is(r, cp, other) ||
+		    (cp >= 0x80 && tmpl_cp_is(r, cp, TMPL_TITLE)))
 			return 0;
 		has |= tmpl_cp_is(r, cp, want);
 	}
@@ -105,14 +106,14 @@ static int test_lower(struct tmpl_render *r, const struct tv *v,
 		      const struct tmpl_args *a, struct tv *out)
 {
 	(void)a;
-	return case_is(r, v, "lower", "upper", out);
+	return case_is(r, v, TMPL_LOWER, TMPL_UPPER, out);
 }
 
 static int test_upper(struct tmpl_render *r, const struct tv *v,
 		      const struct tmpl_args *a, struct tv *out)
 {
 	(void)a;
-	return case_is(r, v, "upper", "lower", out);
+	return case_is(r, v, TMPL_UPPER, TMPL_LOWER, out);
 }
 
 static int test_eq(struct tmpl_render *r, const struct tv *v,

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unicode for the template engine: UTF-8, white space as Python sees it, case
- * mapping by the C library's C.UTF-8 tables. Positions are code points where
- * templates see them and bytes everywhere else.
+ * Text for the template engine: UTF-8, white space as Python sees it, finding.
+ * Positions are code points where templates see them and bytes everywhere
+ * else. Classes of characters and case are in unicode.c.
  */
-#include <errno.h>
-#include <locale.h>
-#include <wctype.h>
-
 #include "engine/template/internal.h"
 
 size_t tmpl_u8_count(const char *s, size_t n)
@@ -106,97 +102,6 @@ bool tmpl_cp_is_space(uint32_t cp)
 	       cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) ||
 	       cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f ||
 	       cp == 0x3000;
-}
-
-/* Whether Python's repr() shows the character itself. */
-bool tmpl_cp_is_printable(uint32_t cp)
-{
-	if (cp < 0x7f)
-		return cp >= 0x20;
-	return !(cp <= 0xa0 || cp == 0xad || tmpl_cp_is_space(cp) ||
-		 (cp >= 0x200b && cp <= 0x200f) ||
-		 (cp >= 0x202a && cp <= 0x202e) ||
-		 (cp >= 0x2060 && cp <= 0x206f) || cp == 0xfeff ||
-		 (cp >= 0xe000 && cp <= 0xf8ff) ||
-		 (cp >= 0xfff0 && cp <= 0xfffb) || (cp & 0xfffe) == 0xfffe ||
-		 cp >= 0xe0000);
-}
-
-void *tmpl_ctype_create(void)
-{
-	return newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
-}
-
-void tmpl_ctype_destroy(void *ctype)
-{
-	if (ctype)
-		freelocale((locale_t)ctype);
-}
-
-/* @klass: a class of wctype(), "upper", "lower", "alpha", ... */
-bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, const char *klass)
-{
-	locale_t l = (locale_t)r->t->ctype;
-
-	return l && iswctype_l((wint_t)cp, wctype_l(klass, l), l);
-}
-
-static uint32_t map_cp(struct tmpl_render *r, uint32_t cp, bool upper)
-{
-	locale_t l;
-
-	if (cp < 0x80) {
-		if (upper && cp >= 'a' && cp <= 'z')
-			return cp - 32;
-		return !upper && cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
-	}
-	l = (locale_t)r->t->ctype;
-	if (!l)
-		return cp;
-	return (uint32_t)(upper ? towupper_l((wint_t)cp, l) :
-				  towlower_l((wint_t)cp, l));
-}
-
-static bool is_cased(struct tmpl_render *r, uint32_t cp)
-{
-	return map_cp(r, cp, true) != cp || map_cp(r, cp, false) != cp;
-}
-
-int tmpl_case_map(struct tmpl_render *r, const struct tv *s, enum tmpl_case how,
-		  struct tv *out)
-{
-	struct tmpl_buf b = { 0 };
-	bool is_inside = false; /* of a word, or past the first character */
-	int rc = tmpl_charge(r, (size_t)s->len * 4);
-
-	for (size_t i = 0; !rc && i < s->len;) {
-		uint32_t cp;
-		size_t k = tmpl_u8_decode(s->u.s + i, s->len - i, &cp);
-		bool is_upper = how == CASE_UPPER;
-		char text[4];
-
-		if (how == CASE_TITLE || how == CASE_CAPITAL)
-			is_upper = !is_inside;
-		else if (how == CASE_SWAP)
-			is_upper = map_cp(r, cp, true) != cp;
-		is_inside = how == CASE_TITLE ? is_cased(r, cp) : true;
-		i += k;
-		if (is_upper && cp == 0xdf) { /* the one common 1:2 mapping */
-			rc = tmpl_buf_put(&b, how == CASE_UPPER ? "SS" : "Ss",
-					  2);
-			continue;
-		}
-		cp = map_cp(r, cp, is_upper);
-		rc = tmpl_buf_put(&b, text, tmpl_u8_encode(cp, text));
-	}
-	if (rc == -ENOMEM)
-		rc = tmpl_fail(r, rc, "out of memory");
-	if (!rc)
-		rc = tv_str_new(r, b.data ? b.data : "", b.len, out);
-	tmpl_buf_deinit(&b);
-	if (!rc)
-		out->flags = s->flags;
-	return rc;
 }
 
 static bool is_stripped(const struct tv *chars, uint32_t cp)

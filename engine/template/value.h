@@ -135,6 +135,7 @@ struct tv_loop {
 	struct tv_seq src;
 	size_t src_pos;
 	bool is_filtered; /* src already holds only what passes the test */
+	bool is_run; /* a round came to its end: what an else goes by */
 	bool has_after;
 	struct tv after, current, before, last_changed;
 	int64_t index0;

@@ -17,6 +17,12 @@ FAMILIES = {
     "chatml-tools style": _read("chatml_tools"),
     "gemma-3 style": _read("gemma3"),
     "macro style": _read("macros"),
+    "type definitions on channels": _read("typescript"),
+    "calls in tags": _read("xml_calls"),
+    "alternating turns": _read("alternating"),
+    "documents and plans": _read("documents"),
+    "flags in a namespace": _read("flags"),
+    "training and pictures": _read("training"),
 }
 
 WEATHER = {
@@ -57,6 +63,40 @@ CALL = {"id": "c1", "type": "function",
 CALL2 = {"id": "c2", "type": "function",
          "function": {"name": "now", "arguments": {}}}
 
+SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": "plan",
+        "description": "Plans\nthings",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "steps": {"type": "array", "description": " one\nby one ",
+                          "items": {"type": "object",
+                                    "properties": {"a": {"enum": ["x", "y"]}},
+                                    "required": ["a"]}},
+                "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                "maybe": {"type": ["string", "null"], "default": None},
+                "count": {"type": "integer", "default": 3, "nullable": True},
+                "name": {"type": "string", "default": "n", "minLength": 1},
+                "pairs": {"type": "array", "items": {"oneOf": [{"type": "number"},
+                                                               {"type": "boolean"}]}},
+                "free": {"type": "array"},
+            },
+            "required": ["steps", "name"],
+            "additionalProperties": False,
+        },
+        "return": {"type": "string"},
+        "strict": True,
+    },
+}
+NINE = {"id": "abcdefghi", "type": "function",
+        "function": {"name": "plan",
+                     "arguments": {"steps": [{"a": "x"}], "name": "<n>", "skip": None,
+                                   "count": 1e22, "ok": False}}}
+TEXT = {"id": "abcdefghi", "type": "function",
+        "function": {"name": "plan", "arguments": "{\"name\":\"q\"}"}}
+
 REQUESTS = [
     request([say("user", "Hello")]),
     request([say("user", "Hello")], False),
@@ -90,4 +130,29 @@ REQUESTS = [
     request([say("user", "w"), say("assistant", "", tool_calls=[CALL2]),
              say("tool", {"k": [1, 2.5, "é"]})], tools=[NOARGS],
             tools_in_user_message=False),
+    request([say("developer", "Dev"), say("user", "go")], tools=[SCHEMA, NOARGS],
+            builtin_tools=["python", "browser"], reasoning_effort="high"),
+    request([say("user", "a"), say("assistant", "", tool_calls=[NINE],
+                                   reasoning_content="why"),
+             say("tool", {"content": "r"}, tool_call_id="abcdefghi"),
+             say("assistant", " b "), say("user", "c")], tools=[SCHEMA]),
+    request([say("system", "S"), say("user", "q"),
+             say("assistant", "a", tool_plan="look first",
+                 tool_calls=[NINE, {**NINE, "id": "jklmnopqr"}]),
+             say("tool", ["x", {"y": 1}], tool_call_id="jklmnopqr"),
+             say("tool", "z", tool_call_id="abcdefghi", is_error=True)],
+            documents=[{"title": "T \u00e9", "text": "body\nof it", "n": 1.50}],
+            tools=[SCHEMA]),
+    request([say("user", "q"), say("assistant", "", tool_calls=[TEXT]),
+             say("tool", "r", tool_call_id="abcdefghi"), say("assistant", "d")],
+            False),
+    request([say("user", [{"type": "text", "text": "a"}, {"type": "image"},
+                          {"type": "image_url", "image_url": {"url": "u"}}]),
+             say("assistant", [{"type": "text", "text": "b"}]),
+             say("user", [{"type": "video"}])],
+            add_vision_id=True, options={"style": "brief"}),
+    request([say("user", "/nothink"), say("ignored", "x"),
+             say("assistant", "<think>\none\n</think>\n\n two ")], False,
+            enable_thinking=False, tools=None, documents=None),
+    {"messages": [say("user", "bare")]},
 ]

@@ -107,6 +107,8 @@ TEST(big_values_are_refused)
 		{ "{{ 'x'.zfill(9223372036854775807) }}", -E2BIG, "limit" },
 		{ "{{ '%99999d' % 5 }}", -E2BIG, "wide" },
 		{ "{{ '%.9999f' | format(5) }}", -E2BIG, "wide" },
+		{ "{{ '{:99999}'.format(5) }}", -E2BIG, "wide" },
+		{ "{{ '{:.9999f}'.format(5) }}", -E2BIG, "wide" },
 		{ "{{ [1] | tojson(indent=9999999999) }}", -E2BIG,
 		  "repeating" },
 		{ "{{ 2 ** 64 }}", -EINVAL, "overflow" },
@@ -133,6 +135,26 @@ TEST(errors_name_construct_and_line)
 		  "line 2: filter 'wordwrap' is not supported" },
 		{ "\n{{ 'a'.encode() }}", -EINVAL,
 		  "line 2: method 'encode' is not supported" },
+		{ "\n{{ '1'.isnumeric() }}", -EINVAL,
+		  "line 2: method 'isnumeric' is not supported" },
+		{ "{{ 'a'.casefold() }}", -EINVAL,
+		  "method 'casefold' is not supported" },
+		{ "\n\n{{ '{:{}}'.format(1, 2) }}", -EINVAL,
+		  "line 3: str.format: a field in a field is not supported" },
+		{ "{{ '{!a}'.format(1) }}", -EINVAL,
+		  "str.format: '!a' is not supported" },
+		{ "{{ '{:010,}'.format(1) }}", -EINVAL,
+		  "format '010,' is not supported" },
+		{ "{{ '%b' % 1 }}", -EINVAL,
+		  "format: conversion '%b' is not supported" },
+		{ "{{ {} | random }}", -EINVAL,
+		  "filter 'random' is not supported" },
+		{ "\n{% import 'x' as y %}", -EINVAL,
+		  "line 2: unknown tag 'import'" },
+		{ "{% extends 'x' %}", -EINVAL, "unknown tag 'extends'" },
+		{ "{% autoescape true %}", -EINVAL,
+		  "unknown tag 'autoescape'" },
+		{ "{% do 1 %}", -EINVAL, "unknown tag 'do'" },
 		{ "{{ 1 | nope }}", -EINVAL, "line 1: unknown filter 'nope'" },
 		{ "{{ 1 is nope }}", -EINVAL, "line 1: unknown test 'nope'" },
 		{ "\n\n{{ foo.bar }}", -EINVAL, "line 3: 'foo' is undefined" },
@@ -270,12 +292,38 @@ TEST(limits_of_the_caller_hold)
 	free(r.text);
 	r = render_with("0123456789a", 11, "{}", 2, &l);
 	EXPECT_EQ(-E2BIG, r.rc);
+	r = render_with("{% set x %}0123456789a{% endset %}", 34, "{}", 2, &l);
+	EXPECT_EQ(-E2BIG, r.rc);
 	l = (struct template_limits){ .max_value_bytes = 4096 };
 	r = render_with("{{ 'x' * 5000 }}", 16, "{}", 2, &l);
 	EXPECT_EQ(-E2BIG, r.rc);
 	l = (struct template_limits){ .max_depth = 5 };
 	r = render_with("{{ [[[[[1]]]]] }}", 17, "{}", 2, &l);
 	EXPECT_EQ(-E2BIG, r.rc);
+}
+
+/* Limits of a template's text, which no caller sets. */
+TEST(big_templates_are_refused)
+{
+	enum { MAX_BYTES = 4 << 20 };
+	char *src = malloc(MAX_BYTES + 1), *p;
+	struct rendered r;
+
+	memset(src, 'x', MAX_BYTES + 1);
+	r = render_with(src, MAX_BYTES, "{}", 2, NULL);
+	EXPECT_EQ(0, r.rc);
+	free(r.text);
+	r = render_with(src, MAX_BYTES + 1, "{}", 2, NULL);
+	EXPECT_EQ(-E2BIG, r.rc);
+	EXPECT_TRUE(strstr(r.err, "4194305 bytes") != NULL);
+	p = stpcpy(src, "{% macro m(");
+	for (int i = 0; i < 65; i++)
+		p += sprintf(p, "%sp%d", i ? ", " : "", i);
+	stpcpy(p, ") %}{% endmacro %}");
+	r = render(src, "{}");
+	EXPECT_EQ(-E2BIG, r.rc);
+	EXPECT_TRUE(strstr(r.err, "more than 64 parameters") != NULL);
+	free(src);
 }
 
 struct shared {
