@@ -23,14 +23,17 @@
 #define WORD_KEY "zqkey"
 #define WORD_VALUE "zqvalue"
 #define ARGUMENTS "{\"" WORD_KEY "\": \"" WORD_VALUE "\"}"
+/* The texts of BOS and EOS are for templates that come without a model. */
+#define START "{\"bos_token\": \"\", \"eos_token\": \"\", \"documents\": null, "
+#define QUESTION(content) \
+	"\"messages\": [{\"role\": \"user\", \"content\": " content "}"
 #define TOOLS                                                            \
 	"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": " \
 	"\"" WORD_TOOL "\", \"description\": \"d\", \"parameters\": "    \
 	"{\"type\": \"object\", \"properties\": {}}}}], "
-#define CALL_BEFORE_CONTENT                                         \
-	"{" TOOLS "\"documents\": null, \"messages\": [{\"role\": " \
-	"\"user\", \"content\": \"q\"}, {\"role\": \"assistant\", " \
-	"\"content\": "
+#define CALL_BEFORE_CONTENT   \
+	START TOOLS QUESTION( \
+		"\"q\"") ", {\"role\": \"assistant\", \"content\": "
 #define CALL_BEFORE_ARGUMENTS                                        \
 	", \"tool_calls\": [{\"id\": \"zq3456789\", \"type\": "      \
 	"\"function\", \"function\": {\"name\": \"" WORD_TOOL "\", " \
@@ -40,9 +43,7 @@
 	"\"name\": \"" WORD_TOOL "\", \"content\": \"r\"}]}"
 #define CALL(content, arguments) \
 	CALL_BEFORE_CONTENT content CALL_BEFORE_ARGUMENTS arguments CALL_END
-#define SAID(content)                                                       \
-	"{\"tools\": null, \"documents\": null, \"messages\": [{\"role\": " \
-	"\"user\", \"content\": " content "}]}"
+#define SAID(content) START "\"tools\": null, " QUESTION(content) "]}"
 #define AS_TEXT "\"{\\\"" WORD_KEY "\\\": \\\"" WORD_VALUE "\\\"}\""
 
 /* The prompt, malloc'ed; NULL where the template refuses. */

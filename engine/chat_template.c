@@ -52,6 +52,34 @@ static char *token_text(const struct tokenizer *tok, int32_t id)
 	return strndup(piece, utf8_valid_len(piece, len) == len ? len : 0);
 }
 
+/*
+ * The same of a file whose tokenizer is not supported: its text as it stands in the file, which is
+ * how control tokens are kept.
+ */
+static char *file_token_text(const struct gguf *gguf, const char *id_key)
+{
+	struct gguf_array tokens;
+	struct gguf_str *texts;
+	char why[WHY_BYTES], *text;
+	uint32_t id;
+
+	if (gguf_get_u32(gguf, id_key, &id, why, sizeof(why)) ||
+	    gguf_get_array(gguf, "tokenizer.ggml.tokens", &tokens, why,
+			   sizeof(why)) ||
+	    id >= tokens.nr)
+		return strdup("");
+	texts = calloc(tokens.nr, sizeof(*texts));
+	if (!texts)
+		return NULL;
+	if (gguf_array_strings(&tokens, texts) ||
+	    utf8_valid_len(texts[id].data, texts[id].len) != texts[id].len)
+		text = strdup("");
+	else
+		text = strndup(texts[id].data, texts[id].len);
+	free(texts);
+	return text;
+}
+
 static int compile_key(struct one_template *t, const struct gguf *gguf,
 		       const char *key, char *err, size_t errlen)
 {
@@ -89,8 +117,15 @@ int chat_template_create(const struct gguf *gguf, const struct tokenizer *tok,
 				 err, errlen);
 	if (rc || (!is_there(&t->plain) && !is_there(&t->tool_use)))
 		goto out;
-	t->bos_text = token_text(tok, tokenizer_bos(tok));
-	t->eos_text = token_text(tok, tokenizer_eos(tok));
+	if (tok) {
+		t->bos_text = token_text(tok, tokenizer_bos(tok));
+		t->eos_text = token_text(tok, tokenizer_eos(tok));
+	} else {
+		t->bos_text =
+			file_token_text(gguf, "tokenizer.ggml.bos_token_id");
+		t->eos_text =
+			file_token_text(gguf, "tokenizer.ggml.eos_token_id");
+	}
 	if (t->bos_text && t->eos_text) {
 		*out_template = t;
 		return 0;
@@ -106,7 +141,7 @@ int tarn_template_open(const char *model_path,
 		       size_t errlen)
 {
 	struct tarn_template *t = NULL;
-	struct tokenizer *tok;
+	struct tokenizer *tok = NULL;
 	struct gguf *gguf;
 	char warning[WHY_BYTES + 64] = "";
 	int rc = gguf_open(model_path, GGUF_METADATA_ONLY, &gguf, err, errlen);
@@ -116,7 +151,7 @@ int tarn_template_open(const char *model_path,
 	/* For BOS and EOS alone: how a text is cut does not matter. */
 	rc = tokenizer_create(gguf, TOKENIZER_ALLOW_UNKNOWN_PRE, &tok, err,
 			      errlen);
-	if (!rc) {
+	if (!rc || rc == -ENOTSUP) {
 		rc = chat_template_create(gguf, tok, &t, warning,
 					  sizeof(warning));
 		tokenizer_destroy(tok);

@@ -14,7 +14,8 @@ struct gguf;
 struct tokenizer;
 
 /*
- * The templates that @gguf holds; a file without any gives none: *out_template is NULL. One that
+ * The templates that @gguf holds, with BOS and EOS of @tok, or as the file has them where @tok is
+ * NULL; a file without any gives none: *out_template is NULL. One that
  * cannot be compiled is kept with the reason, which every rendering answers; @err gets it too, as
  * a warning.
  * Return: 0, -ENOMEM.

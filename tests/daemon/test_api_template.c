@@ -25,6 +25,11 @@ static const char null_source[] =
 	"{% if m.content is none %}{% for c in m.tool_calls %}<{{ c.function.name }}:"
 	"{{ c.function.arguments }}>{% endfor %}"
 	"{% else %}{{ m.content }}{% endif %}{% endfor %}";
+/* As Functionary's: what has no BOS is an error. */
+static const char bos_source[] =
+	"{% for m in messages %}{{ bos_token + m.role }}{% for c in m.tool_calls "
+	"or [] %}{{ c.function.name + c.function.arguments + eos_token }}"
+	"{% endfor %}{% endfor %}";
 /* As those for pictures. */
 static const char parts_source[] =
 	"{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
@@ -114,6 +119,7 @@ TEST(traits_are_found_by_trying)
 		{ parts_source, { true, false, false } },
 		{ "{{ messages }}", { false, true, false } },
 		{ "{{ raise_exception('no') }}", { false, false, false } },
+		{ bos_source, { false, true, false } },
 		{ "nothing", { false, false, false } },
 	};
 

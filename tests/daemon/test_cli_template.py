@@ -55,6 +55,12 @@ class Template(CliTest):
         given = {**HI, "bos_token": "mine"}
         self.ends(self.run_on(given, "--model", model), 0, "", "<|end|><user>hi")
 
+    def test_a_tokenizer_that_is_not_supported_is_no_hindrance(self):
+        data = tiny_vocabulary([gguf_field("tokenizer.chat_template", STRING, gguf_string(CHAT))])
+        path = self.file(data.replace(b"gpt2", b"zzzz"), "other.gguf")
+        self.ends(tarn("tokenize", "--model", path, stdin=b"x"), 3, "zzzz")
+        self.ends(self.run_on(HI, "--model", path), 0, "", "<|end|><user>hi")
+
     def test_requests_with_tools_get_the_template_for_tools(self):
         tools = {"tools": [{"type": "function", "function": {"name": "f"}}]}
         model = self.model(tool_use="tools: {{ tools | length }}", plain="plain")
