@@ -302,6 +302,40 @@ TEST_F(api, chat_content_may_come_in_text_parts)
 		400, "messages", "messages[0].content[0]");
 }
 
+/* The double's prompt is what its template would have got. */
+TEST_F(api, chat_hands_variables_to_the_template)
+{
+	static const char *const want[] = {
+		"\"enable_thinking\":false",
+		"\"reasoning_effort\":\"low\"",
+		"\"documents\":[{\"t\":1}]",
+		"\"tools\":null",
+		"\"add_generation_prompt\":false",
+	};
+	char *text;
+	size_t len;
+
+	self->context.traits.wants_parts = true;
+	chat_ok(self,
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+		"\"chat_template_kwargs\": {\"enable_thinking\": false}, "
+		"\"reasoning_effort\": \"low\", \"documents\": [{\"t\": 1}], "
+		"\"add_generation_prompt\": false, \"user\": \"me\"}");
+	ASSERT_EQ(0, tarn_detokenize(self->engine, self->request->prompt,
+				     self->request->nr_prompt, false, &text,
+				     &len));
+	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+		EXPECT_TRUE(memmem(text, len, want[i], strlen(want[i])) != NULL)
+		{
+			TH_LOG("%s in %.*s", want[i], (int)len, text);
+		}
+	}
+	EXPECT_TRUE(memmem(text, len, "\"me\"", 4) == NULL);
+	EXPECT_TRUE(memmem(text, len, "[{\"type\":\"text\",\"text\":\"a\"}]",
+			   28) != NULL);
+	free(text);
+}
+
 TEST_F(api, broken_messages_name_their_place)
 {
 	chat_err("{}", 400, "messages", "missing");
