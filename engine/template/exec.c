@@ -533,8 +533,9 @@ int template_render(const struct template *t, const char *context_json,
 		rc = tmpl_scope_push(&r, NULL);
 	if (!rc)
 		rc = tmpl_exec(&r, t->root);
-	if (!rc && tmpl_buf_put(&out, "", 1))
+	if (!rc && (r.is_oom || tmpl_buf_put(&out, "", 1)))
 		rc = tmpl_fail(&r, -ENOMEM, "out of memory");
+	tmpl_ctype_done(&r);
 	tmpl_drop_context(&r);
 	tmpl_arena_deinit(&r.arena);
 	if (rc) {

@@ -33,6 +33,7 @@ struct tmpl_render {
 	struct tmpl_scope *scope;
 	struct tmpl_buf *out;
 	struct tv captured;
+	struct tmpl_chars *chars; /* of unicode.c; NULL: none asked for yet */
 	uint64_t steps;
 	uint32_t depth;
 	uint32_t line;
@@ -188,6 +189,8 @@ enum tmpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
 /* NULL: no memory. */
 struct tmpl_ctype *tmpl_ctype_create(void);
 void tmpl_ctype_destroy(struct tmpl_ctype *ctype);
+/* The end of a rendering. */
+void tmpl_ctype_done(struct tmpl_render *r);
 int tmpl_case_map(struct tmpl_render *r, const struct tv *s, enum tmpl_case how,
 		  struct tv *out);
 bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass);

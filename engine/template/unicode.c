@@ -79,26 +79,71 @@ void tmpl_ctype_destroy(struct tmpl_ctype *t)
 	free(t);
 }
 
-static bool has_property(const struct tmpl_ctype *t, uint32_t cp,
-			 enum tmpl_class klass)
+enum {
+	NR_CACHED = 1024, /* characters; texts of a kind share few */
+	/* A match takes as long as some forty nodes. */
+	STEPS_PER_MATCH = 32,
+};
+
+/* What is known of characters in one rendering, at the place of their last bits. */
+struct tmpl_chars {
+	pcre2_match_data *match;
+	struct {
+		uint32_t cp;
+		uint16_t known, is; /* bits of enum tmpl_class */
+	} of[NR_CACHED];
+};
+
+static bool match_one(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass)
 {
-	pcre2_match_data *match = pcre2_match_data_create(1, NULL);
 	char text[4];
 	size_t n = tmpl_u8_encode(cp, text);
-	int rc = match ? pcre2_match(t->classes[klass], (PCRE2_SPTR)text, n, 0,
-				     PCRE2_NO_UTF_CHECK, match, NULL) :
-			 0;
 
-	pcre2_match_data_free(match);
-	return rc > 0;
+	r->steps += STEPS_PER_MATCH;
+	return pcre2_match(r->t->ctype->classes[klass], (PCRE2_SPTR)text, n, 0,
+			   PCRE2_NO_UTF_CHECK, r->chars->match, NULL) > 0;
 }
 
-/* What is looked up by matching costs a step, which the caller's next charge finds. */
+static bool has_property(struct tmpl_render *r, uint32_t cp,
+			 enum tmpl_class klass)
+{
+	const uint16_t bit = (uint16_t)(1U << klass);
+	const size_t at = cp % NR_CACHED;
+
+	if (!r->chars) {
+		r->chars = calloc(1, sizeof(*r->chars));
+		if (r->chars)
+			r->chars->match = pcre2_match_data_create(1, NULL);
+		if (!r->chars || !r->chars->match) {
+			r->is_oom = true;
+			return false;
+		}
+	}
+	if (r->chars->of[at].cp != cp) {
+		r->chars->of[at].cp = cp;
+		r->chars->of[at].known = r->chars->of[at].is = 0;
+	}
+	if (!(r->chars->of[at].known & bit)) {
+		r->chars->of[at].known |= bit;
+		r->chars->of[at].is |= match_one(r, cp, klass) ? bit : 0;
+	}
+	return r->chars->of[at].is & bit;
+}
+
+void tmpl_ctype_done(struct tmpl_render *r)
+{
+	if (!r->chars)
+		return;
+	pcre2_match_data_free(r->chars->match);
+	free(r->chars);
+	r->chars = NULL;
+}
+
+/* The steps of what has to be looked up are found by the caller's next charge. */
 bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass)
 {
 	const struct tmpl_ctype *t = r->t->ctype;
 
-	r->steps += cp >= 0x80 || klass == TMPL_IGNORABLE;
 	switch (klass) {
 	case TMPL_LOWER:
 		return cp < 0x80 ?
@@ -109,7 +154,7 @@ bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass)
 		return cp < 0x80 ?
 			       cp >= 'A' && cp <= 'Z' :
 			       t->locale && iswupper_l((wint_t)cp, t->locale) &&
-				       !has_property(t, cp, TMPL_TITLE);
+				       !has_property(r, cp, TMPL_TITLE);
 	case TMPL_PRINTABLE:
 		if (cp < 0x80)
 			return cp >= 0x20 && cp < 0x7f;
@@ -117,7 +162,7 @@ bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass)
 	default:
 		break;
 	}
-	return has_property(t, cp, klass);
+	return has_property(r, cp, klass);
 }
 
 static bool is_cased(struct tmpl_render *r, uint32_t cp)

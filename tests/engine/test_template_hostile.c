@@ -87,6 +87,9 @@ TEST(endless_work_is_stopped)
 		  -E2BIG, "steps" },
 		{ "{% set a = 'ab' * 900000 %}{% for i in range(99999) %}{{ a[i] }}{% endfor %}",
 		  -E2BIG, "steps" },
+		{ "{% for i in range(99999) %}{% set c = '%c' % (i + 65536) %}"
+		  "{{ c.isalpha() }}{{ c.isdigit() }}{% endfor %}",
+		  -E2BIG, "steps" },
 		{ "{% set a = 'a' * 500000 %}"
 		  "{{ a.rfind('b' ~ a[1:250000]) }}{{ a.strip(a) | length }}",
 		  -E2BIG, "steps" },
