@@ -56,11 +56,27 @@ FILTER(capitalize)
 	return case_filter(r, self, CASE_CAPITAL, out);
 }
 
+/* The first character and the rest, each by itself, as jinja2 does it. */
+static int put_word(struct tmpl_render *r, struct tmpl_buf *b,
+		    const struct tv *word)
+{
+	size_t k = tmpl_u8_offset(word->u.s, word->len, 1);
+	struct tv first = tv_lit(word->u.s, k), mapped;
+	struct tv rest = tv_lit(word->u.s + k, word->len - k);
+	int rc = tmpl_case_map(r, &first, CASE_UPPER, &mapped);
+
+	if (!rc)
+		rc = tmpl_put(r, b, mapped.u.s, mapped.len);
+	if (!rc)
+		rc = tmpl_case_map(r, &rest, CASE_LOWER, &mapped);
+	return rc ? rc : tmpl_put(r, b, mapped.u.s, mapped.len);
+}
+
 /* Words start after blanks and -({[<, unlike in str.title(). */
 FILTER(title)
 {
 	struct tmpl_buf b = { 0 };
-	struct tv s, part, mapped;
+	struct tv s, part;
 	size_t i = 0;
 	int rc = tv_to_str(r, self, &s);
 
@@ -82,9 +98,7 @@ FILTER(title)
 			i += k;
 		}
 		part = tv_lit(s.u.s + start, i - start);
-		rc = tmpl_case_map(r, &part, CASE_CAPITAL, &mapped);
-		if (!rc)
-			rc = tmpl_put(r, &b, mapped.u.s, mapped.len);
+		rc = put_word(r, &b, &part);
 	}
 	if (!rc)
 		return tv_str_take(r, &b, out);

@@ -142,19 +142,20 @@ void tmpl_ctype_done(struct tmpl_render *r)
 /* The steps of what has to be looked up are found by the caller's next charge. */
 bool tmpl_cp_is(struct tmpl_render *r, uint32_t cp, enum tmpl_class klass)
 {
-	const struct tmpl_ctype *t = r->t->ctype;
+	const locale_t l = r->t->ctype->locale;
 
+	/* The C library takes some of title case for upper or lower case. */
 	switch (klass) {
 	case TMPL_LOWER:
-		return cp < 0x80 ?
-			       cp >= 'a' && cp <= 'z' :
-			       t->locale && iswlower_l((wint_t)cp, t->locale);
+		if (cp < 0x80)
+			return cp >= 'a' && cp <= 'z';
+		return l && iswlower_l((wint_t)cp, l) &&
+		       !has_property(r, cp, TMPL_TITLE);
 	case TMPL_UPPER:
-		/* the C library takes some of title case for upper case */
-		return cp < 0x80 ?
-			       cp >= 'A' && cp <= 'Z' :
-			       t->locale && iswupper_l((wint_t)cp, t->locale) &&
-				       !has_property(r, cp, TMPL_TITLE);
+		if (cp < 0x80)
+			return cp >= 'A' && cp <= 'Z';
+		return l && iswupper_l((wint_t)cp, l) &&
+		       !has_property(r, cp, TMPL_TITLE);
 	case TMPL_PRINTABLE:
 		if (cp < 0x80)
 			return cp >= 0x20 && cp < 0x7f;
