@@ -414,11 +414,37 @@ static int exec_with(struct tmpl_render *r, const struct tnode *n)
 	return rc;
 }
 
+/* What a macro without arguments sees of the names that it uses: enum tmpl_macro_flag. */
+static int bind_nothing(struct tmpl_render *r, unsigned int used)
+{
+	struct tv_dict *d;
+	struct tv v;
+	int rc = 0;
+
+	if (used & MACRO_VARARGS)
+		rc = tv_seq_new(r, TV_TUPLE, NULL, 0, &v);
+	if (!rc && (used & MACRO_VARARGS))
+		rc = tmpl_scope_set(r, r->t->id_varargs, &v);
+	if (!rc && (used & MACRO_KWARGS)) {
+		rc = tv_dict_new(r, 0, &d);
+		v = (struct tv){ .type = TV_DICT, .u.dict = d };
+		if (!rc)
+			rc = tmpl_scope_set(r, r->t->id_kwargs, &v);
+	}
+	if (!rc && (used & MACRO_CALLER))
+		rc = tv_undef(r, &v, "no caller defined");
+	if (!rc && (used & MACRO_CALLER))
+		rc = tmpl_scope_set(r, r->t->id_caller, &v);
+	return rc;
+}
+
 static int exec_scope(struct tmpl_render *r, const struct tnode *n)
 {
 	struct tmpl_scope *outer = r->scope;
 	int rc = tmpl_scope_push(r, outer);
 
+	if (!rc && n->op)
+		rc = bind_nothing(r, n->op);
 	if (!rc)
 		rc = tmpl_exec(r, n->c);
 	r->scope = outer;

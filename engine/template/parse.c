@@ -397,16 +397,11 @@ static int parse_block(struct tmpl_compile *c, struct tnode *n)
 	return rc;
 }
 
+/* To jinja2 its body is a macro, which is called without arguments. */
 static int parse_generation(struct tmpl_compile *c, struct tnode *n)
 {
-	uint32_t loops = c->loop_depth;
-	int rc;
-
 	n->type = TN_SCOPE;
-	c->loop_depth = 0;
-	rc = body_to(c, "generation", "endgeneration", &n->c);
-	c->loop_depth = loops;
-	return rc;
+	return macro_body(c, n, "generation", "endgeneration");
 }
 
 static int parse_print(struct tmpl_compile *c, struct tnode *n)
