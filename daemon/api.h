@@ -123,6 +123,9 @@ int api_logprobs_add(const struct api_context *context, enum request_kind kind,
 		     json_t *into, const struct reply_token *token,
 		     uint32_t *nr_chars);
 
+/* The text of a body, malloc'ed; NULL for NULL and without memory. Takes the reference. */
+char *api_dump(json_t *root);
+
 /* ---- about the model -------------------------------------------------------- */
 
 char *api_models_json(const struct api_context *context);

@@ -130,14 +130,6 @@ static json_t *envelope(const struct api_answer *answer, bool is_chunk,
 		answer->context->info->fingerprint, "choices", choices);
 }
 
-static char *dump(json_t *root)
-{
-	char *text = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
-
-	json_decref(root);
-	return text;
-}
-
 /* @index: its number in the answer. */
 static json_t *whole_choice(const struct request *request,
 			    const struct api_choice *choice, uint32_t index)
@@ -216,7 +208,7 @@ char *api_answer_json(const struct api_answer *answer)
 	if (request->params.return_token_ids)
 		json_object_set_new(root, "prompt_token_ids",
 				    prompt_ids(request));
-	return dump(root);
+	return api_dump(root);
 }
 
 char *api_answer_chunk(struct api_answer *answer, const struct reply *delta)
@@ -258,7 +250,7 @@ char *api_answer_chunk(struct api_answer *answer, const struct reply *delta)
 	if (request->params.include_usage)
 		json_object_set_new(root, "usage", json_null());
 	choice->is_begun = true;
-	return dump(root);
+	return api_dump(root);
 }
 
 char *api_answer_usage_chunk(const struct api_answer *answer)
@@ -266,5 +258,5 @@ char *api_answer_usage_chunk(const struct api_answer *answer)
 	json_t *root = envelope(answer, true, json_array());
 
 	json_object_set_new(root, "usage", usage_object(answer));
-	return dump(root);
+	return api_dump(root);
 }

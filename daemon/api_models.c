@@ -51,18 +51,10 @@ static json_t *model_object(const struct api_context *context)
 		info->has_chat_template, "precise", info->precise);
 }
 
-static char *dump(json_t *root)
-{
-	char *text = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
-
-	json_decref(root);
-	return text;
-}
-
 char *api_models_json(const struct api_context *context)
 {
-	return dump(json_pack("{s:s, s:[o]}", "object", "list", "data",
-			      model_object(context)));
+	return api_dump(json_pack("{s:s, s:[o]}", "object", "list", "data",
+				  model_object(context)));
 }
 
 char *api_model_json(const struct api_context *context, const char *id,
@@ -72,7 +64,7 @@ char *api_model_json(const struct api_context *context, const char *id,
 
 	if (!api_check_model(context, id, error))
 		return NULL;
-	text = dump(model_object(context));
+	text = api_dump(model_object(context));
 	if (!text)
 		api_fail(error, 500, NULL, NULL, "out of memory");
 	return text;
@@ -80,7 +72,15 @@ char *api_model_json(const struct api_context *context, const char *id,
 
 char *api_version_json(const struct api_context *context)
 {
-	return dump(json_pack("{s:s, s:s?}", "version", TARN_VERSION,
-			      "system_fingerprint",
-			      context ? context->info->fingerprint : NULL));
+	return api_dump(json_pack("{s:s, s:s?}", "version", TARN_VERSION,
+				  "system_fingerprint",
+				  context ? context->info->fingerprint : NULL));
+}
+
+char *api_dump(json_t *root)
+{
+	char *text = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
+
+	json_decref(root);
+	return text;
 }

@@ -11,14 +11,6 @@
 #include "daemon/clock.h"
 #include "daemon/version.h"
 
-static char *dump(json_t *root)
-{
-	char *text = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
-
-	json_decref(root);
-	return text;
-}
-
 /* "2026-01-31T12:00:00.123456789Z" */
 static json_t *time_string(struct timespec at)
 {
@@ -65,7 +57,7 @@ char *api_ollama_chunk(struct api_answer *answer, const struct reply *delta)
 	if (delta->finish != FINISH_NONE)
 		answer->choices[0].finish = delta->finish;
 	/* What ends it may bring no text: the last line comes with api_ollama_end(). */
-	return dump(line(answer, &delta->text, false));
+	return api_dump(line(answer, &delta->text, false));
 }
 
 char *api_ollama_end(const struct api_answer *answer)
@@ -79,7 +71,7 @@ char *api_ollama_end(const struct api_answer *answer)
 
 	json_object_set_new(root, "done_reason", json_string(reason));
 	if (!choice)
-		return dump(root);
+		return api_dump(root);
 	json_object_update_new(
 		root,
 		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "total_duration",
@@ -90,7 +82,7 @@ char *api_ollama_end(const struct api_answer *answer)
 			  (json_int_t)(first_ns - request->arrive_ns),
 			  "eval_count", (json_int_t)answer->nr_completion,
 			  "eval_duration", (json_int_t)(end_ns - first_ns)));
-	return dump(root);
+	return api_dump(root);
 }
 
 char *api_ollama_error(const struct api_error *error)
@@ -101,7 +93,7 @@ char *api_ollama_error(const struct api_error *error)
 		json_object_get(json_object_get(root, "error"), "message");
 
 	free(text);
-	text = message ? dump(json_pack("{s:O}", "error", message)) : NULL;
+	text = message ? api_dump(json_pack("{s:O}", "error", message)) : NULL;
 	json_decref(root);
 	return text;
 }
@@ -132,7 +124,7 @@ char *api_ollama_tags(const struct api_context *context)
 	json_object_set_new(
 		entry, "modified_at",
 		time_string((struct timespec){ .tv_sec = context->loaded_s }));
-	return dump(json_pack("{s:[o]}", "models", entry));
+	return api_dump(json_pack("{s:[o]}", "models", entry));
 }
 
 char *api_ollama_ps(const struct api_context *context)
@@ -145,10 +137,10 @@ char *api_ollama_ps(const struct api_context *context)
 	json_object_set_new(entry, "size_vram", json_integer(0));
 	json_object_set_new(entry, "context_length",
 			    json_integer(context->info->ctx_tokens));
-	return dump(json_pack("{s:[o]}", "models", entry));
+	return api_dump(json_pack("{s:[o]}", "models", entry));
 }
 
 char *api_ollama_version(void)
 {
-	return dump(json_pack("{s:s}", "version", TARN_VERSION));
+	return api_dump(json_pack("{s:s}", "version", TARN_VERSION));
 }

@@ -39,8 +39,7 @@ char *api_apply_template(const struct api_context *context, const json_t *body,
 		return NULL;
 	answer = json_pack("{s:o}", "prompt", json_stringn(text, len));
 	free(text);
-	json = answer ? json_dumps(answer, API_JSON_FLAGS) : NULL;
-	json_decref(answer);
+	json = api_dump(answer);
 	if (!json)
 		api_fail(error, 500, NULL, NULL, "out of memory");
 	return json;

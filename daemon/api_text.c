@@ -121,8 +121,7 @@ char *api_tokenize(const struct api_context *context, const json_t *body,
 	root = json_pack("{s:I, s:I, s:o, s:o}", "count", (json_int_t)nr,
 			 "max_model_len", (json_int_t)context->info->ctx_tokens,
 			 "tokens", tokens, "token_strs", strings);
-	text = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
-	json_decref(root);
+	text = api_dump(root);
 	if (!text)
 		api_fail(error, 500, NULL, NULL, "out of memory");
 	return text;
@@ -164,8 +163,7 @@ char *api_detokenize(const struct api_context *context, const json_t *body,
 	root = json_pack("{s:o, s:o}", "prompt", clean_string(text, len),
 			 "content", clean_string(text, len));
 	free(text);
-	json = root ? json_dumps(root, API_JSON_FLAGS) : NULL;
-	json_decref(root);
+	json = api_dump(root);
 	if (!json)
 		api_fail(error, 500, NULL, NULL, "out of memory");
 	return json;

@@ -14,20 +14,6 @@
 #include "daemon/cli_table.h"
 #include "engine/engine.h"
 
-/* "91.5 MiB". */
-static const char *size_text(double bytes, char *buf, size_t len)
-{
-	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-	size_t unit = 0;
-
-	while (bytes >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-		bytes /= 1024;
-		unit++;
-	}
-	snprintf(buf, len, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-	return buf;
-}
-
 static double number(const json_t *object, const char *name)
 {
 	return json_number_value(json_object_get(object, name));
@@ -54,10 +40,10 @@ static void print_line(FILE *out, const char *title, const char *value)
 static void print_model(FILE *out, const json_t *root)
 {
 	const json_t *shape = json_object_get(root, "shape");
-	char buf[32];
+	char buf[CLI_BYTES_TEXT];
 
 	fprintf(out, "File        %s, %s\n", text(root, "file"),
-		size_text(number(root, "bytes"), buf, sizeof(buf)));
+		cli_bytes_text(number(root, "bytes"), buf));
 	if (json_object_get(root, "name"))
 		print_line(out, "Model       ", text(root, "name"));
 	if (!shape)
@@ -81,13 +67,13 @@ static void print_types(FILE *out, const json_t *root)
 {
 	const char *type, *title = "Tensors";
 	json_t *entry;
-	char buf[32];
+	char buf[CLI_BYTES_TEXT];
 
 	json_object_foreach(json_object_get(root, "types"), type, entry)
 	{
 		fprintf(out, "%-11s %.0f of %s, %s\n", title,
 			number(entry, "tensors"), type,
-			size_text(number(entry, "bytes"), buf, sizeof(buf)));
+			cli_bytes_text(number(entry, "bytes"), buf));
 		title = "";
 	}
 }
@@ -122,17 +108,17 @@ static void print_text_parts(FILE *out, const json_t *root)
 static void print_memory(FILE *out, const json_t *root)
 {
 	const json_t *memory = json_object_get(root, "memory");
-	char weights[32], token[32], context[32];
+	char weights[CLI_BYTES_TEXT], token[CLI_BYTES_TEXT],
+		context[CLI_BYTES_TEXT];
 
 	if (memory)
 		fprintf(out,
 			"Memory      weights %s, KV %s a token, %s for the whole context\n",
-			size_text(number(memory, "weight_bytes"), weights,
-				  sizeof(weights)),
-			size_text(number(memory, "kv_bytes_per_token"), token,
-				  sizeof(token)),
-			size_text(number(memory, "kv_bytes_of_context"),
-				  context, sizeof(context)));
+			cli_bytes_text(number(memory, "weight_bytes"), weights),
+			cli_bytes_text(number(memory, "kv_bytes_per_token"),
+				       token),
+			cli_bytes_text(number(memory, "kv_bytes_of_context"),
+				       context));
 	if (json_is_true(json_object_get(root, "can_be_served")))
 		fputs("Tarn        can serve it\n", out);
 	else

@@ -34,15 +34,23 @@ void cli_table_add(struct cli_table *table, const char *format, ...)
 	va_end(args);
 }
 
-void cli_table_add_bytes(struct cli_table *table, double bytes)
+const char *cli_bytes_text(double bytes, char buf[static CLI_BYTES_TEXT])
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
 	int unit = 0;
 
 	for (; bytes >= 1024 && unit < 4; unit++)
 		bytes /= 1024;
-	cli_table_add(table, "%.*f %s", unit && bytes < 100 ? 1 : 0, bytes,
-		      units[unit]);
+	snprintf(buf, CLI_BYTES_TEXT, "%.*f %s", unit && bytes < 100 ? 1 : 0,
+		 bytes, units[unit]);
+	return buf;
+}
+
+void cli_table_add_bytes(struct cli_table *table, double bytes)
+{
+	char text[CLI_BYTES_TEXT];
+
+	cli_table_add(table, "%s", cli_bytes_text(bytes, text));
 }
 
 void cli_table_add_user(struct cli_table *table, long long uid)

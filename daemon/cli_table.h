@@ -25,7 +25,10 @@ struct cli_table {
 /* The next cell; nr_columns of them are a row. */
 void cli_table_add(struct cli_table *table, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Cells for a size, in the unit that suits it, and for a user, by number and name. */
+enum { CLI_BYTES_TEXT = 24 };
+/* A size in the unit that suits it: "91.5 MiB". Returns @buf. */
+const char *cli_bytes_text(double bytes, char buf[static CLI_BYTES_TEXT]);
+/* Cells for a size, and for a user, by number and name. */
 void cli_table_add_bytes(struct cli_table *table, double bytes);
 void cli_table_add_user(struct cli_table *table, long long uid);
 /* Return: 0, -ENOMEM, or what cli_print() says. */

@@ -61,7 +61,7 @@ class Inspect(CliTest):
                      "            210 of Q4_1, 63.3 MiB",
                      "Tokenizer   gpt2, smollm: 49152 tokens, BOS 1, EOS 2",
                      "Template    368 bytes",
-                     "Memory      weights 92.0 MiB, KV 22.5 KiB a token, 180.0 MiB for the whole "
+                     "Memory      weights 92.0 MiB, KV 22.5 KiB a token, 180 MiB for the whole "
                      "context",
                      "Tarn        can serve it"):
             self.assertIn(line + "\n", out)
