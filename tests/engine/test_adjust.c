@@ -9,6 +9,7 @@
 
 #include "engine/adjust.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 enum { NR_VOCAB = 60, NR_TOKENS = 300, NR_PROMPT = 70 };
 
@@ -19,27 +20,21 @@ FIXTURE(adjust)
 	struct adjust *a;
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-	*state = *state * 6364136223846793005u + 1442695040888963407u;
-	return *state >> 33;
-}
-
 /* Half random, half copies of what stood before: repetitions of all lengths. */
 static void fill_tokens(struct fixture_adjust *self, uint64_t seed)
 {
 	uint32_t nr = 0;
 
 	while (nr < NR_TOKENS) {
-		uint32_t len = 1 + (uint32_t)next_random(&seed) % 9, from = 0;
-		bool is_copy = nr > 12 && next_random(&seed) % 2;
+		uint32_t len = 1 + (uint32_t)random_next(&seed) % 9, from = 0;
+		bool is_copy = nr > 12 && random_next(&seed) % 2;
 
 		if (is_copy)
-			from = (uint32_t)next_random(&seed) % (nr - 10);
+			from = (uint32_t)random_next(&seed) % (nr - 10);
 		for (uint32_t i = 0; i < len && nr < NR_TOKENS; i++)
 			self->tokens[nr++] =
 				is_copy ? self->tokens[from + i] :
-					  (int32_t)(next_random(&seed) %
+					  (int32_t)(random_next(&seed) %
 						    NR_VOCAB);
 	}
 }

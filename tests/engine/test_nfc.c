@@ -6,6 +6,7 @@
 #include "engine/token/nfc.h"
 #include "engine/token/utf8.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 /* In normal form C; as it is where it was already. */
 static const char *nfc(const char *text)
@@ -111,8 +112,7 @@ TEST(each_character_alone)
 
 static uint32_t draw(uint64_t *state, uint32_t nr)
 {
-	*state = *state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(*state >> 33) % nr;
+	return random_next(state) % nr;
 }
 
 TEST(random_runs_of_what_changes)

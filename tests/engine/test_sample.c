@@ -14,6 +14,7 @@
 #include "engine/backend/sample.h"
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 enum {
 	N = 1003, /* odd: no whole number of lanes */
@@ -45,17 +46,11 @@ static void *scratch_alloc(uint32_t n)
 	return p;
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-	*state = *state * 6364136223846793005u + 1442695040888963407u;
-	return *state >> 33;
-}
-
 /* Multiples of 1/64 in [-8, 8): ties are common, and their weights are equal too. */
 static void fill_logits(float *logits, uint32_t n, uint64_t seed)
 {
 	for (uint32_t i = 0; i < n; i++)
-		logits[i] = (float)(next_random(&seed) % 1024) / 64 - 8;
+		logits[i] = (float)(random_next(&seed) % 1024) / 64 - 8;
 }
 
 FIXTURE_SETUP(sample)

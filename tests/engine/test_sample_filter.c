@@ -12,6 +12,7 @@
 #include "engine/backend/sample_filter.h"
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 enum { N = 701, NR_KINDS = 6 };
 
@@ -24,19 +25,13 @@ FIXTURE(filter)
 	void *scratch;
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-	*state = *state * 6364136223846793005u + 1442695040888963407u;
-	return *state >> 33;
-}
-
 /* Kinds of rows: smooth, tied, one peak, flat, masked in part, two equal peaks. */
 static void fill(struct fixture_filter *self, uint32_t kind)
 {
 	uint64_t state = 11 + kind;
 
 	for (uint32_t i = 0; i < N; i++) {
-		float smooth = (float)(next_random(&state) % 100000) / 9000;
+		float smooth = (float)(random_next(&state) % 100000) / 9000;
 
 		self->logits[i] = kind == 1 ? floorf(smooth) :
 				  kind == 3 ? 2.5f :

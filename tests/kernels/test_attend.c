@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 enum {
 	MAX_TOKENS = 1536,
@@ -36,8 +37,7 @@ static uint64_t seed;
 
 static uint32_t rnd(uint32_t n)
 {
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)((seed >> 33) % n);
+	return random_next(&seed) % n;
 }
 
 static float rnd_float(void)
