@@ -330,6 +330,9 @@ static int load_model(struct tarn_engine *e,
 	if (!rc)
 		rc = engine_step_init(e);
 	if (!rc)
+		rc = structured_create(e->tokenizer, e->model.config.n_vocab,
+				       &e->structured);
+	if (!rc)
 		snprintf(err, errlen, "%s", warning);
 	return rc;
 }
@@ -455,6 +458,7 @@ void tarn_engine_destroy(struct tarn_engine *e)
 	kv_cache_destroy(e->kv);
 	kvpool_put(e->pool);
 	engine_text_deinit(e);
+	structured_destroy(e->structured);
 	tokenizer_destroy(e->tokenizer);
 	model_free(&e->model);
 	if (e->backend)

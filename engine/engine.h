@@ -273,6 +273,29 @@ enum tarn_sampler {
 	TARN_NR_SAMPLERS,
 };
 
+/* What a grammar is written in. */
+enum tarn_grammar_kind {
+	TARN_GRAMMAR_GBNF, /* llama.cpp's notation; the rule "root" is the answer */
+};
+
+struct tarn_grammar;
+
+/**
+ * tarn_grammar_create - [any] make a grammar that answers have to follow
+ * @text, @len: not needed afterwards.
+ * @out_grammar: [out] tarn_grammar_destroy() it. After the call it is the driver's: the requests
+ *	it is given to work in it.
+ * @err: what is wrong, with line and column where the text has lines.
+ *
+ * Return: 0; -EINVAL (it does not parse, or is too large or ambiguous); -ENOMEM.
+ */
+int tarn_grammar_create(const struct tarn_engine *engine,
+			enum tarn_grammar_kind kind, const char *text,
+			size_t len, struct tarn_grammar **out_grammar,
+			char *err, size_t errlen);
+/* [any] No sequence may use it any more. NULL is fine. */
+void tarn_grammar_destroy(struct tarn_grammar *grammar);
+
 struct tarn_logit_bias {
 	int32_t id;
 	float bias; /* added to the logit */
@@ -310,10 +333,17 @@ struct tarn_sampling {
 	const struct tarn_logit_bias *biases; /* [nr_biases], every id once */
 	uint32_t nr_biases;
 
+	/*
+	 * Only tokens that it allows are chosen; end tokens where it may end. NULL: all are. Log
+	 * probabilities are those without it.
+	 */
+	struct tarn_grammar *grammar;
+
 	uint64_t seed;
 	uint32_t nr_logprobs; /* alternatives to report, up to TARN_MAX_LOGPROBS */
 	bool logprobs; /* report the chosen token's log probability */
-	bool ignore_eos; /* end tokens do not end; they are never chosen */
+	/* End tokens do not end and are never chosen, but where a grammar allows nothing else. */
+	bool ignore_eos;
 };
 
 struct tarn_logprob {
@@ -399,7 +429,12 @@ struct tarn_result {
 	int status;
 	bool has_token; /* a token was sampled: all pending ones were computed */
 	int32_t token; /* appended to the sequence as its next pending token */
-	bool is_end; /* an end-of-generation token (never with ignore_eos) */
+	bool is_end; /* an end-of-generation token (with ignore_eos: of a grammar alone) */
+	/*
+	 * The sequence's grammar is at a dead end behind this token, or grew beyond its limits:
+	 * the token counts, but the sequence can only be destroyed.
+	 */
+	bool is_stuck;
 	float logprob; /* of the model's own distribution, before temperature */
 	uint32_t nr_top;
 	struct tarn_logprob top[TARN_MAX_LOGPROBS]; /* descending */

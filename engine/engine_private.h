@@ -14,6 +14,7 @@
 #include "engine/kv/plan.h"
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
+#include "engine/structured.h"
 #include "engine/token/tokenizer.h"
 
 enum {
@@ -43,6 +44,7 @@ struct tarn_engine {
 	struct tarn_template *template; /* NULL: the model has none */
 	int32_t end_tokens[BACKEND_MAX_BANNED];
 	uint32_t nr_end_tokens;
+	struct structured *structured;
 	bool no_prefix_cache;
 
 	struct kvpool *pool;
@@ -75,6 +77,7 @@ struct tarn_seq {
 	uint32_t choice;
 	struct tarn_sampling sampling;
 	struct adjust *adjust; /* NULL: logits are taken as they are */
+	struct constraint *constraint; /* NULL: any token may come */
 	double mirostat_mu;
 	struct prompt_scores *scores; /* NULL: not asked for */
 	bool no_prefix_cache;

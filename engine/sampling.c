@@ -104,6 +104,10 @@ int engine_check_sampling(const struct tarn_engine *e,
 		rc = check_biases(e, s, err, errlen);
 	if (rc)
 		return rc;
+	if (s->grammar && !structured_owns(e->structured, s->grammar)) {
+		snprintf(err, errlen, "the grammar is another engine's");
+		return -EINVAL;
+	}
 	if (s->nr_logprobs > TARN_MAX_LOGPROBS) {
 		snprintf(err, errlen,
 			 "%u log probabilities a token, want at most %d",

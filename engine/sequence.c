@@ -115,9 +115,16 @@ static struct tarn_seq *seq_alloc(struct tarn_engine *e, uint32_t capacity)
 	return seq;
 }
 
-/* What choosing tokens keeps from one to the next; the tokens are there. */
+/*
+ * What choosing tokens keeps from one to the next; the tokens are there, and nothing was drawn: a
+ * fork begins its grammar where its parent does.
+ */
 static int start_sampling(struct tarn_seq *seq)
 {
+	int rc = constraint_create(seq->sampling.grammar, &seq->constraint);
+
+	if (rc)
+		return rc;
 	seq->mirostat_mu = 2 * (double)seq->sampling.mirostat_tau;
 	return adjust_create(&seq->sampling, seq->tokens, seq->nr_tokens,
 			     seq->nr_prompt, &seq->adjust);
@@ -141,6 +148,7 @@ static void seq_free(struct tarn_seq *seq)
 	adjust_destroy(seq->adjust);
 	if (seq->scores && --seq->scores->nr_refs == 0)
 		free(seq->scores);
+	constraint_destroy(seq->constraint);
 	free(seq->tokens);
 	free(seq);
 }

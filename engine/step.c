@@ -78,6 +78,13 @@ static bool is_valid_batch(struct tarn_engine *e, const struct tarn_work *work,
 	return total <= e->info.max_batch_tokens;
 }
 
+/* End tokens are not for those who ignore them, but where nothing else is allowed. */
+static bool bans_ends(const struct tarn_seq *seq)
+{
+	return seq->sampling.ignore_eos &&
+	       !(seq->constraint && seq->constraint->is_end);
+}
+
 static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 			uint32_t entry, uint32_t row)
 {
@@ -106,7 +113,8 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 		.want_logprob = s->logprobs || s->nr_logprobs,
 		.nr_top = s->nr_logprobs,
 		.banned = e->end_tokens,
-		.nr_banned = s->ignore_eos ? e->nr_end_tokens : 0,
+		.nr_banned = bans_ends(seq) ? e->nr_end_tokens : 0,
+		.allowed = seq->constraint ? seq->constraint->allowed : NULL,
 	};
 	for (uint32_t i = 0; i < s->nr_order; i++)
 		sample->order[i] = (uint8_t)s->order[i];
@@ -228,7 +236,7 @@ static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 {
 	out->has_token = true;
 	out->token = s->token;
-	out->is_end = !seq->sampling.ignore_eos &&
+	out->is_end = !bans_ends(seq) &&
 		      tokenizer_is_end(e->tokenizer, s->token);
 	out->logprob = s->logprob;
 	out->nr_top = copy_top(s, out->top);
@@ -239,6 +247,10 @@ static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
 						  seq->nr_tokens);
 		seq->failed |= out->status != 0;
 	}
+	if (seq->constraint && !out->is_end)
+		out->is_stuck = constraint_advance(seq->constraint, s->token) !=
+				0;
+	seq->failed |= out->is_stuck;
 	seq->mirostat_mu = s->mirostat_mu;
 	atomic_fetch_add_explicit(&e->generated_tokens, 1,
 				  memory_order_relaxed);

@@ -137,6 +137,11 @@ struct backend_sample {
 	uint32_t nr_top;
 	const int32_t *banned; /* ids never drawn */
 	uint32_t nr_banned; /* at most BACKEND_MAX_BANNED */
+	/*
+	 * Bits by token id, [(n_vocab + 63) / 64]: no other is drawn; at least one is set that is
+	 * not banned. NULL: all are allowed. Log probabilities are the model's all the same.
+	 */
+	const uint64_t *allowed;
 	/* in and out */
 	double mirostat_mu; /* bits of surprise allowed; 2 tau at first */
 	/* out */

@@ -18,10 +18,18 @@
 /* No token has this id: the random number that decides whether top choices are excluded. */
 #define XTC_ID UINT32_MAX
 
-/* Four arrays by token id or candidate: weights, ids, keys, and logits as they were. */
+/*
+ * Five arrays by token id or candidate: weights, ids, keys, logits as they were, and those of the
+ * tokens that are allowed.
+ */
 size_t sample_scratch_bytes(uint32_t n_vocab)
 {
-	return ((size_t)n_vocab * 4 + BACKEND_MAX_BANNED) * sizeof(float);
+	return ((size_t)n_vocab * 5 + BACKEND_MAX_BANNED) * sizeof(float);
+}
+
+static bool is_allowed(const struct backend_sample *s, uint32_t id)
+{
+	return !s->allowed || s->allowed[id >> 6] >> (id & 63) & 1;
 }
 
 /* Philox4x32-10 (Salmon et al., 2011), first word. */
@@ -132,11 +140,12 @@ static void candidates_init(struct candidates *c, const float *logits,
 	c->nr = 0;
 }
 
-/* All tokens whose weight is a number: another would spoil every order and sum. */
-static void candidates_fill(struct candidates *c, uint32_t n_vocab)
+/* All tokens allowed whose weight is a number: another would spoil every order and sum. */
+static void candidates_fill(struct candidates *c, uint32_t n_vocab,
+			    const struct backend_sample *s)
 {
 	for (uint32_t id = 0; id < n_vocab; id++)
-		if (!isnan(c->weights[id]))
+		if (!isnan(c->weights[id]) && is_allowed(s, id))
 			c->ids[c->nr++] = id;
 }
 
@@ -216,7 +225,7 @@ static int32_t draw(const struct cpu_kernels *kernels, const float *logits,
 			kernels->exp_sum(logits, logits[best_id],
 					 1.0f / temperature, n_vocab,
 					 c.weights);
-			candidates_fill(&c, n_vocab);
+			candidates_fill(&c, n_vocab, s);
 			is_weighed = true;
 		}
 		if (c.nr)
@@ -228,7 +237,7 @@ static int32_t draw(const struct cpu_kernels *kernels, const float *logits,
 			 c.weights);
 	if (!(s->mirostat_tau > 0))
 		return race_all(c.weights, n_vocab, s, best_id);
-	candidates_fill(&c, n_vocab);
+	candidates_fill(&c, n_vocab, s);
 	return draw_mirostat(&c, s, best_id);
 }
 
@@ -293,19 +302,53 @@ static void restore_row(float *logits, const struct backend_sample *s,
 		logits[s->adjust[i].id] = *--saved;
 }
 
+/* The row with what is not allowed out of reach, to @out. */
+static void copy_allowed(const float *logits, uint32_t n_vocab,
+			 const uint64_t *allowed, float *out)
+{
+	for (uint32_t first = 0; first < n_vocab; first += 64) {
+		const uint32_t nr = n_vocab - first < 64 ? n_vocab - first : 64;
+		const uint64_t bits = allowed[first >> 6];
+
+		for (uint32_t i = 0; i < nr; i++)
+			out[first + i] = bits >> i & 1 ? logits[first + i] :
+							 -INFINITY;
+	}
+}
+
+/* Where no logit that is allowed is a number any of them will do: the first. */
+static int32_t settle(const struct backend_sample *s, uint32_t n_vocab,
+		      int32_t token)
+{
+	if (is_allowed(s, (uint32_t)token))
+		return token;
+	for (uint32_t id = 0; id < n_vocab; id++)
+		if (is_allowed(s, id))
+			return (int32_t)id;
+	return token;
+}
+
 static void draw_token(const struct cpu_kernels *kernels, float *logits,
 		       uint32_t n_vocab, struct backend_sample *s,
 		       void *scratch)
 {
 	float *saved = (float *)scratch + 3 * (size_t)n_vocab;
-	/* A penalty is no part of how the model's own logits are spread. */
-	double sigma = s->top_n_sigma > 0 ? logits_sigma(logits, n_vocab) : 0;
+	float *row = logits;
+	double sigma;
 
-	change_row(logits, s, saved);
+	if (s->allowed) {
+		row = saved + n_vocab + BACKEND_MAX_BANNED;
+		copy_allowed(logits, n_vocab, s->allowed, row);
+	}
+	/* A penalty is no part of how the model's own logits are spread. */
+	sigma = s->top_n_sigma > 0 ? logits_sigma(row, n_vocab) : 0;
+	change_row(row, s, saved);
 	s->token = s->temperature > 0 ?
-			   draw(kernels, logits, n_vocab, sigma, s, scratch) :
-			   (int32_t)kernels->argmax(logits, n_vocab);
-	restore_row(logits, s, saved);
+			   draw(kernels, row, n_vocab, sigma, s, scratch) :
+			   (int32_t)kernels->argmax(row, n_vocab);
+	restore_row(row, s, saved);
+	if (s->allowed)
+		s->token = settle(s, n_vocab, s->token);
 }
 
 void sample_row(const struct cpu_kernels *kernels, float *logits,

@@ -139,6 +139,12 @@ TEST(rules_that_begin_with_themselves_are_refused_by_name)
 			"e2 ::= \"z\"{0,2}\nb ::= \"c\" | a \"d\"",
 			"line 1, column 14: the rule \"a\" begins with itself: "
 			"left recursion is not supported");
+	/* Behind a rule that may be empty, and not behind one that may not. */
+	kit_compile_err(gbnf_read, "root ::= e root | \"x\"\ne ::= \"y\"?",
+			"line 1, column 1: the rule \"root\" begins with "
+			"itself: left recursion is not supported");
+	grammar_destroy(kit_compile_ok(gbnf_read,
+				       "root ::= b root | \"x\"\nb ::= \"y\""));
 	grammar_destroy(kit_compile_ok(
 		gbnf_read, "root ::= a | e \"x\" root\na ::= \"b\" a | e\n"
 			   "e ::= \"\" | \"y\""));
@@ -277,6 +283,26 @@ TEST(a_grammar_that_is_too_ambiguous_is_given_up)
 		rc = grammar_step(g, state, 'a', &state);
 	}
 	EXPECT_EQ(-E2BIG, rc);
+	grammar_destroy(g);
+}
+
+TEST(work_has_a_limit_between_two_allowances)
+{
+	/* One more stack for every letter that may have been the one before the last 1500. */
+	struct grammar *g = kit_compile_ok(
+		gbnf_read, "root ::= [ab]* \"a\" [ab]{1500} \"c\"");
+	uint32_t state = grammar_start(g), next;
+	int rc = 0;
+
+	grammar_allow_work(g);
+	for (int i = 0; i < 1500 && !rc; i++) {
+		rc = grammar_step(g, state, 'a', &next);
+		if (!rc)
+			state = next;
+	}
+	EXPECT_EQ(-E2BIG, rc);
+	grammar_allow_work(g);
+	EXPECT_EQ(0, grammar_step(g, state, 'a', &next));
 	grammar_destroy(g);
 }
 

@@ -667,4 +667,122 @@ TEST_F(sample, scratch_is_not_overrun)
 	free(scratch);
 }
 
+/* ---- tokens that are allowed ------------------------------------------------ */
+
+/* One sampler of each kind, and some together. */
+static const struct backend_sample limited[] = {
+	{ .temperature = 0 },
+	{ .temperature = 0.8f, .top_p = 1 },
+	{ .temperature = 1, .top_p = 1, .top_k = 7 },
+	{ .temperature = 1, .top_p = 0.8f },
+	{ .temperature = 1, .top_p = 1, .min_p = 0.1f },
+	{ .temperature = 1, .top_p = 1, .typical_p = 0.5f },
+	{ .temperature = 1, .top_p = 1, .top_n_sigma = 1 },
+	{ .temperature = 1,
+	  .top_p = 1,
+	  .xtc_probability = 1,
+	  .xtc_threshold = 0.01f },
+	{ .temperature = 1,
+	  .top_p = 1,
+	  .xtc_probability = 1,
+	  .xtc_threshold = 0 },
+	{ .temperature = 1, .top_p = 1, .mirostat_tau = 3, .mirostat_mu = 6 },
+	{ .temperature = 1.2f, .top_p = 0.9f, .top_k = 90, .min_p = 0.01f },
+};
+
+TEST_F(sample, draws_only_what_is_allowed_as_if_the_rest_were_not_there)
+{
+	uint64_t allowed[(N + 63) / 64], seed = 5;
+	float *alone = malloc(N * sizeof(*alone));
+
+	for (int round = 0; round < 200; round++) {
+		struct backend_sample s =
+			limited[round % (sizeof(limited) / sizeof(s))];
+		const uint64_t one_in = 1 + next_random(&seed) % 40;
+		int32_t token;
+
+		memset(allowed, 0, sizeof(allowed));
+		allowed[round % N >> 6] |= 1ull << (round % N & 63);
+		for (uint32_t id = 0; id < N; id++) {
+			if (next_random(&seed) % one_in == 0)
+				allowed[id >> 6] |= 1ull << (id & 63);
+			alone[id] = allowed[id >> 6] >> (id & 63) & 1 ?
+					    self->logits[id] :
+					    -INFINITY;
+		}
+		s.seed = (uint64_t)round;
+		s.want_logprob = true;
+		s.allowed = allowed;
+		token = take(self->kernels, self->logits, N, s, self->scratch);
+		EXPECT_TRUE(allowed[token >> 6] >> (token & 63) & 1);
+		s.allowed = NULL;
+		/* Of what weighs nothing XTC would take one here. */
+		if (s.xtc_probability == 0 || s.xtc_threshold > 0)
+			EXPECT_EQ(take(self->kernels, alone, N, s,
+				       self->scratch),
+				  token)
+			{
+				TH_LOG("round %d", round);
+			}
+		EXPECT_EQ(0, memcmp(self->before, self->logits,
+				    sizeof(self->before)));
+	}
+	free(alone);
+}
+
+TEST_F(sample, excludes_top_choices_among_what_is_allowed)
+{
+	uint64_t allowed[(N + 63) / 64] = { [1] = 7ull << 20 };
+	struct backend_sample s = { .temperature = 1,
+				    .top_p = 1,
+				    .xtc_probability = 1,
+				    .allowed = allowed };
+
+	/* With a threshold of 0 all are top choices, and the lightest stays. */
+	self->logits[84] = 1;
+	self->logits[85] = -3;
+	self->logits[86] = 2;
+	EXPECT_EQ(85, take(self->kernels, self->logits, N, s, self->scratch));
+}
+
+TEST_F(sample, reports_the_models_log_probability_of_what_is_allowed)
+{
+	uint64_t allowed[(N + 63) / 64] = { [3] = 1ull << 8 };
+	struct backend_sample s = { .temperature = 1,
+				    .top_p = 1,
+				    .want_logprob = true,
+				    .nr_top = 2,
+				    .allowed = allowed };
+	struct backend_sample free_one;
+
+	sample_row(self->kernels, self->logits, N, &s, self->scratch);
+	EXPECT_EQ(200, s.token);
+	free_one = s;
+	free_one.allowed = NULL;
+	sample_row(self->kernels, self->logits, N, &free_one, self->scratch);
+	EXPECT_EQ(free_one.top_ids[0], s.top_ids[0]);
+	EXPECT_TRUE(s.logprob -
+			    (self->logits[200] - self->logits[free_one.token]) -
+			    free_one.logprob <
+		    1e-4f);
+}
+
+TEST_F(sample, draws_what_is_allowed_where_no_logit_is_a_number)
+{
+	uint64_t allowed[(N + 63) / 64] = { [5] = 3ull << 9 };
+
+	for (size_t i = 0; i < sizeof(limited) / sizeof(limited[0]); i++)
+		for (int k = 0; k < 2; k++) {
+			struct backend_sample s = limited[i];
+
+			for (uint32_t id = 0; id < N; id++)
+				self->logits[id] = k ? NAN : -INFINITY;
+			s.allowed = allowed;
+			s.seed = i;
+			EXPECT_EQ(329, take(self->kernels, self->logits, N, s,
+					    self->scratch) &
+					       ~2);
+		}
+}
+
 TEST_HARNESS_MAIN
