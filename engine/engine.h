@@ -276,6 +276,8 @@ enum tarn_sampler {
 /* What a grammar is written in. */
 enum tarn_grammar_kind {
 	TARN_GRAMMAR_GBNF, /* llama.cpp's notation; the rule "root" is the answer */
+	TARN_GRAMMAR_REGEX, /* a regular expression that the whole answer matches */
+	TARN_GRAMMAR_CHOICE, /* a JSON array of strings, one of which is the answer */
 };
 
 struct tarn_grammar;

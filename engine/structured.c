@@ -77,6 +77,10 @@ static int read_rules(enum tarn_grammar_kind kind, const char *text, size_t len,
 	switch (kind) {
 	case TARN_GRAMMAR_GBNF:
 		return gbnf_read(text, len, ast, err, errlen);
+	case TARN_GRAMMAR_REGEX:
+		return regex_read(text, len, ast, err, errlen);
+	case TARN_GRAMMAR_CHOICE:
+		return choice_read(text, len, ast, err, errlen);
 	}
 	ast_init(ast, NULL, 0);
 	snprintf(err, errlen, "unknown kind of grammar: %d", (int)kind);

@@ -47,6 +47,13 @@ enum {
 int gbnf_read(const char *text, size_t len, struct ast *ast, char *err,
 	      size_t errlen);
 
+/* A regular expression (regex.h) that the whole text matches. Otherwise as gbnf_read(). */
+int regex_read(const char *text, size_t len, struct ast *ast, char *err,
+	       size_t errlen);
+/* A JSON array of strings, one of which is the text. Otherwise as gbnf_read(), without places. */
+int choice_read(const char *text, size_t len, struct ast *ast, char *err,
+		size_t errlen);
+
 /**
  * grammar_compile - rules into an automaton
  * @ast: not needed afterwards.
