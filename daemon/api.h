@@ -62,6 +62,9 @@ bool api_read_sampling(const struct api_context *context, const json_t *body,
  */
 bool api_find_breakers(const struct api_context *context, const json_t *body,
 		       struct request_params *params, struct api_error *error);
+/* What the answer has to look like; @params owns the grammar. */
+bool api_read_grammar(const struct api_context *context, const json_t *body,
+		      struct request_params *params, struct api_error *error);
 /* Settle max_tokens and let the engine look at the whole. */
 bool api_check_request(const struct api_context *context, const json_t *body,
 		       struct request *request, struct api_error *error);

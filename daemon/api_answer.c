@@ -15,6 +15,7 @@ const char *api_finish_name(enum finish_reason finish)
 {
 	return finish == FINISH_LENGTH ? "length" :
 	       finish == FINISH_STOP   ? "stop" :
+	       finish == FINISH_ERROR  ? "error" :
 					 NULL;
 }
 

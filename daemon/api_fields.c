@@ -237,3 +237,19 @@ bool api_check_names(const json_t *object, const char *const *names,
 	}
 	return true;
 }
+
+bool api_check_nested(const json_t *object, const char *field,
+		      const char *const *names, struct api_error *error)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach((json_t *)object, name, value)
+	{
+		if (!json_is_null(value) && !is_listed(name, names))
+			return api_fail(error, 400, field, "unsupported",
+					"%s.%.60s is not supported", field,
+					name);
+	}
+	return true;
+}

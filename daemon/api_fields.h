@@ -38,4 +38,11 @@ json_t *api_get(const json_t *object, const char *name);
 bool api_check_names(const json_t *object, const char *const *names,
 		     const char *const *more, struct api_error *error);
 
+/*
+ * The same for an object within a request, with --strict or without: its fields are few, and each
+ * changes the answer. @field: its name.
+ */
+bool api_check_nested(const json_t *object, const char *field,
+		      const char *const *names, struct api_error *error);
+
 #endif /* TARN_DAEMON_API_FIELDS_H */

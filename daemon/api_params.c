@@ -53,6 +53,11 @@ static const char *const common_names[] = {
 	"dry_sequence_breakers",
 	"samplers",
 	"best_of",
+	"grammar",
+	"guided_grammar",
+	"guided_regex",
+	"guided_choice",
+	"structured_outputs",
 	"response_format",
 	"tools",
 	"tool_choice",
@@ -223,7 +228,8 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !read_stops(body, params, error) ||
 	    !read_choices(body, params, error) ||
 	    !api_read_sampling(context, body, params, error) ||
-	    !refuse_unbuilt(body, error))
+	    !refuse_unbuilt(body, error) ||
+	    !api_read_grammar(context, body, params, error))
 		return false;
 	params->max_tokens = (uint32_t)max_tokens;
 	if (max_tokens == 0 && api_get(body, "max_tokens")) {

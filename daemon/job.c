@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/clock.h"
+#include "daemon/log.h"
 #include "daemon/probes.h"
 
 struct job *job_create(struct request *request, struct tarn_seq *seq)
@@ -166,9 +167,9 @@ static enum finish_reason finish_of(const struct job *job,
 		return FINISH_LENGTH;
 	if (result->is_end || lane->stream.is_stopped)
 		return FINISH_STOP;
-	return lane->nr_generated >= job->request->params.max_tokens ?
-		       FINISH_LENGTH :
-		       FINISH_NONE;
+	if (lane->nr_generated >= job->request->params.max_tokens)
+		return FINISH_LENGTH;
+	return result->is_stuck ? FINISH_ERROR : FINISH_NONE;
 }
 
 int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
@@ -207,6 +208,10 @@ int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
 			return rc;
 	}
 	finish = finish_of(job, lane, result);
+	if (finish == FINISH_ERROR)
+		log_info(
+			"%s: choice %u ends after %u tokens: its grammar has no way on",
+			request->id, index, lane->nr_generated);
 	if (finish != FINISH_NONE) {
 		rc = textstream_finish(&lane->stream, &lane->delta->text);
 		if (rc != 0)

@@ -38,6 +38,7 @@ void request_put(struct request *request)
 	free(request->params.biases);
 	free(request->params.dry_breakers);
 	text_deinit(&request->echo_text);
+	tarn_grammar_destroy(request->params.grammar);
 	free(request->body);
 	free(request->prompt);
 	free(request);

@@ -46,6 +46,7 @@ struct request_params {
 	struct tarn_sampling sampling;
 	struct tarn_logit_bias *biases; /* malloc'ed; sampling points to it */
 	uint64_t *dry_breakers; /* likewise */
+	struct tarn_grammar *grammar; /* likewise */
 	uint32_t nr_choices; /* that are computed */
 	uint32_t nr_answers; /* of these, the best by mean log probability are answered */
 	uint32_t max_tokens; /* 0: left open */
@@ -110,7 +111,12 @@ static inline bool request_is_cancelled(const struct request *request)
 
 /* ---- what comes back ----------------------------------------------------- */
 
-enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
+enum finish_reason {
+	FINISH_NONE,
+	FINISH_STOP,
+	FINISH_LENGTH,
+	FINISH_ERROR, /* its grammar cannot go on */
+};
 
 /* One sampled token, with what the client wants to know about it. */
 struct reply_token {

@@ -193,6 +193,41 @@ int tarn_dry_breakers(const struct tarn_engine *engine,
 	return 0;
 }
 
+/* What was asked for last; a text with "bad" in it does not parse. */
+static enum tarn_grammar_kind double_grammar_kind;
+static char double_grammar_text[256];
+static atomic_int double_nr_grammars;
+
+struct tarn_grammar {
+	bool is_stuck; /* the text has "stuck" in it: no way on after four tokens */
+};
+
+int tarn_grammar_create(const struct tarn_engine *engine,
+			enum tarn_grammar_kind kind, const char *text,
+			size_t len, struct tarn_grammar **out, char *err,
+			size_t errlen)
+{
+	(void)engine;
+	double_grammar_kind = kind;
+	snprintf(double_grammar_text, sizeof(double_grammar_text), "%.*s",
+		 (int)len, text);
+	if (strstr(double_grammar_text, "bad")) {
+		snprintf(err, errlen, "line 1, column 2: no such thing");
+		return -EINVAL;
+	}
+	*out = calloc(1, sizeof(**out));
+	(*out)->is_stuck = strstr(double_grammar_text, "stuck");
+	atomic_fetch_add(&double_nr_grammars, 1);
+	return 0;
+}
+
+void tarn_grammar_destroy(struct tarn_grammar *grammar)
+{
+	if (grammar)
+		atomic_fetch_sub(&double_nr_grammars, 1);
+	free(grammar);
+}
+
 int tarn_detokenize(const struct tarn_engine *engine, const int32_t *ids,
 		    size_t nr, bool special, char **out_text, size_t *out_len)
 {
@@ -346,6 +381,8 @@ static void double_sample(struct tarn_seq *seq, struct tarn_result *result)
 		result->token = at < len ? (unsigned char)double_answer[at] :
 					   DOUBLE_END;
 	result->is_end = result->token == DOUBLE_END;
+	result->is_stuck = seq->params.sampling.grammar &&
+			   seq->params.sampling.grammar->is_stuck && at >= 3;
 	result->logprob = -0.5f;
 	result->nr_top = seq->params.sampling.nr_logprobs;
 	for (uint32_t i = 0; i < result->nr_top; i++) {

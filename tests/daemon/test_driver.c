@@ -341,6 +341,33 @@ TEST_F(driver, more_than_all_memory_is_refused)
 	forget(request, &outcome);
 }
 
+TEST_F(driver, a_grammar_without_a_way_on_ends_its_choice_and_nobody_else)
+{
+	struct request *requests[2] = { make(self, "stuck", 100),
+					make(self, "free", 100) };
+	static struct outcome outcomes[2];
+	char err[64];
+
+	ASSERT_EQ(0, tarn_grammar_create(
+			     self->driver.engine, TARN_GRAMMAR_GBNF, "stuck", 5,
+			     &requests[0]->params.grammar, err, sizeof(err)));
+	requests[0]->params.sampling.grammar = requests[0]->params.grammar;
+	requests[0]->params.nr_choices = 2;
+	for (uint32_t i = 0; i < 2; i++)
+		submit(self, requests[i]);
+	collect(self, requests, 2, outcomes);
+	EXPECT_EQ(200, outcomes[0].status);
+	/* What came until then is the answer. */
+	expect_text(&outcomes[0].text[0], "The ");
+	expect_text(&outcomes[0].text[1], "he ");
+	EXPECT_EQ(FINISH_ERROR, outcomes[0].finish[0]);
+	EXPECT_EQ(FINISH_ERROR, outcomes[0].finish[1]);
+	expect_text(&outcomes[1].text[0], "The quick brown fox.");
+	EXPECT_EQ(FINISH_STOP, outcomes[1].finish[0]);
+	for (uint32_t i = 0; i < 2; i++)
+		forget(requests[i], &outcomes[i]);
+}
+
 TEST_F(driver, a_failing_sequence_harms_nobody_else)
 {
 	struct request *requests[3] = { make(self, "good", 30),
