@@ -278,6 +278,8 @@ enum tarn_grammar_kind {
 	TARN_GRAMMAR_GBNF, /* llama.cpp's notation; the rule "root" is the answer */
 	TARN_GRAMMAR_REGEX, /* a regular expression that the whole answer matches */
 	TARN_GRAMMAR_CHOICE, /* a JSON array of strings, one of which is the answer */
+	TARN_GRAMMAR_JSON_OBJECT, /* any JSON object; there is no text */
+	TARN_GRAMMAR_JSON_SCHEMA, /* a JSON schema, of which the answer is an instance */
 };
 
 struct tarn_grammar;

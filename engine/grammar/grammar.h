@@ -54,6 +54,13 @@ int regex_read(const char *text, size_t len, struct ast *ast, char *err,
 int choice_read(const char *text, size_t len, struct ast *ast, char *err,
 		size_t errlen);
 
+/* Any JSON object; the text is not looked at. Otherwise as gbnf_read(). */
+int json_object_read(const char *text, size_t len, struct ast *ast, char *err,
+		     size_t errlen);
+/* A JSON schema (schema.h); messages begin with the JSON pointer of what is wrong. */
+int schema_read(const char *text, size_t len, struct ast *ast, char *err,
+		size_t errlen);
+
 /**
  * grammar_compile - rules into an automaton
  * @ast: not needed afterwards.
