@@ -16,7 +16,7 @@
 struct wanted {
 	const char *name; /* NULL: none was found so far */
 	enum tarn_grammar_kind kind;
-	const json_t *value;
+	const json_t *value; /* NULL: the kind says it all */
 };
 
 struct source {
@@ -26,19 +26,23 @@ struct source {
 
 static const struct source body_sources[] = {
 	{ "grammar", TARN_GRAMMAR_GBNF },
+	{ "json_schema", TARN_GRAMMAR_JSON_SCHEMA },
 	{ "guided_grammar", TARN_GRAMMAR_GBNF },
 	{ "guided_regex", TARN_GRAMMAR_REGEX },
 	{ "guided_choice", TARN_GRAMMAR_CHOICE },
+	{ "guided_json", TARN_GRAMMAR_JSON_SCHEMA },
 };
 
+/* In structured_outputs, beside json_object. */
 static const struct source nested_sources[] = {
-	{ "grammar", TARN_GRAMMAR_GBNF },
-	{ "regex", TARN_GRAMMAR_REGEX },
-	{ "choice", TARN_GRAMMAR_CHOICE },
+	{ "structured_outputs.grammar", TARN_GRAMMAR_GBNF },
+	{ "structured_outputs.regex", TARN_GRAMMAR_REGEX },
+	{ "structured_outputs.choice", TARN_GRAMMAR_CHOICE },
+	{ "structured_outputs.json", TARN_GRAMMAR_JSON_SCHEMA },
 };
 
-static const char *const nested_names[] = { "grammar", "regex", "choice",
-					    NULL };
+static const char *const nested_names[] = { "grammar", "regex",	      "choice",
+					    "json",    "json_object", NULL };
 
 static bool note(struct wanted *wanted, const char *name,
 		 enum tarn_grammar_kind kind, const json_t *value,
@@ -57,12 +61,8 @@ static bool note(struct wanted *wanted, const char *name,
 static bool find_nested(const json_t *body, struct wanted *wanted,
 			struct api_error *error)
 {
-	static const char *const full_names[] = {
-		"structured_outputs.grammar",
-		"structured_outputs.regex",
-		"structured_outputs.choice",
-	};
 	const json_t *object = api_get(body, "structured_outputs");
+	bool any_object = false;
 
 	if (!object)
 		return true;
@@ -72,15 +72,58 @@ static bool find_nested(const json_t *body, struct wanted *wanted,
 				"structured_outputs must be an object");
 	for (size_t i = 0;
 	     i < sizeof(nested_sources) / sizeof(nested_sources[0]); i++) {
-		const json_t *value = api_get(object, nested_sources[i].name);
+		const struct source *source = &nested_sources[i];
+		const json_t *value =
+			api_get(object, strchr(source->name, '.') + 1);
 
-		if (value && !note(wanted, full_names[i],
-				   nested_sources[i].kind, value, error))
+		if (value &&
+		    !note(wanted, source->name, source->kind, value, error))
 			return false;
 	}
+	if (!api_read_bool(object, "json_object", &any_object, error) ||
+	    (any_object && !note(wanted, "structured_outputs.json_object",
+				 TARN_GRAMMAR_JSON_OBJECT, NULL, error)))
+		return false;
 	/* An unknown one would change the answer: it is never passed over. */
 	return api_check_nested(object, "structured_outputs", nested_names,
 				error);
+}
+
+/* OpenAI's, and llama-server's with the schema beside the type. */
+static bool find_format(const json_t *body, struct wanted *wanted,
+			struct api_error *error)
+{
+	static const char *const name = "response_format";
+	const json_t *format = api_get(body, name);
+	const char *type = json_string_value(json_object_get(format, "type"));
+	const json_t *outer, *schema;
+
+	if (!format)
+		return true;
+	if (!type)
+		return api_fail(
+			error, 400, name, "invalid_type",
+			"response_format must be an object with a type: \"text\", "
+			"\"json_object\" or \"json_schema\"");
+	if (strcmp(type, "text") == 0)
+		return true;
+	outer = api_get(format, "json_schema");
+	schema = api_get(outer ? outer : format, "schema");
+	if (strcmp(type, "json_object") == 0)
+		return note(wanted, name,
+			    schema ? TARN_GRAMMAR_JSON_SCHEMA :
+				     TARN_GRAMMAR_JSON_OBJECT,
+			    schema, error);
+	if (strcmp(type, "json_schema") != 0)
+		return api_fail(
+			error, 400, name, "unsupported",
+			"response_format of type \"%.40s\" is not supported",
+			type);
+	if (!schema)
+		return api_fail(
+			error, 400, name, "missing_field",
+			"response_format.json_schema.schema is missing");
+	return note(wanted, name, TARN_GRAMMAR_JSON_SCHEMA, schema, error);
 }
 
 static bool find_wanted(const json_t *body, struct wanted *wanted,
@@ -94,7 +137,8 @@ static bool find_wanted(const json_t *body, struct wanted *wanted,
 				   body_sources[i].kind, value, error))
 			return false;
 	}
-	return find_nested(body, wanted, error);
+	return find_nested(body, wanted, error) &&
+	       find_format(body, wanted, error);
 }
 
 /* The text that the engine reads; *out_dump: to be freed, where it was made here. */
@@ -102,21 +146,27 @@ static bool grammar_text(const struct wanted *wanted, const char **out_text,
 			 size_t *out_len, char **out_dump,
 			 struct api_error *error)
 {
-	if (wanted->kind == TARN_GRAMMAR_CHOICE) {
-		*out_dump = json_dumps(wanted->value,
-				       JSON_COMPACT | JSON_ENCODE_ANY);
-		if (!*out_dump)
-			return api_fail(error, 500, NULL, NULL,
-					"out of memory");
-		*out_text = *out_dump;
-		*out_len = strlen(*out_dump);
+	const bool is_schema = wanted->kind == TARN_GRAMMAR_JSON_SCHEMA;
+
+	*out_text = "";
+	*out_len = 0;
+	if (!wanted->value)
+		return true;
+	/* A schema may come as its text, as in vLLM. */
+	if (json_is_string(wanted->value) &&
+	    wanted->kind != TARN_GRAMMAR_CHOICE) {
+		*out_text = json_string_value(wanted->value);
+		*out_len = json_string_length(wanted->value);
 		return true;
 	}
-	if (!json_is_string(wanted->value))
+	if (!is_schema && wanted->kind != TARN_GRAMMAR_CHOICE)
 		return api_fail(error, 400, wanted->name, "invalid_type",
 				"%s must be a string", wanted->name);
-	*out_text = json_string_value(wanted->value);
-	*out_len = json_string_length(wanted->value);
+	*out_dump = json_dumps(wanted->value, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (!*out_dump)
+		return api_fail(error, 500, NULL, NULL, "out of memory");
+	*out_text = *out_dump;
+	*out_len = strlen(*out_dump);
 	return true;
 }
 

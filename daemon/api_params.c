@@ -57,6 +57,8 @@ static const char *const common_names[] = {
 	"guided_grammar",
 	"guided_regex",
 	"guided_choice",
+	"guided_json",
+	"json_schema",
 	"structured_outputs",
 	"response_format",
 	"tools",
@@ -91,17 +93,6 @@ static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 			return api_fail(error, 400, empties[i].name,
 					"unsupported", "%s is not supported",
 					empties[i].name);
-	}
-	field = api_get(body, "response_format");
-	if (field) {
-		const char *type =
-			json_string_value(json_object_get(field, "type"));
-
-		if (!type || strcmp(type, "text") != 0)
-			return api_fail(
-				error, 400, "response_format", "unsupported",
-				"response_format other than {\"type\": \"text\"} is not "
-				"supported");
 	}
 	field = api_get(body, "tool_choice");
 	if (field && (!json_is_string(field) ||

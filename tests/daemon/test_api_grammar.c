@@ -32,11 +32,27 @@ TEST_F(api, every_way_to_ask_for_a_grammar_reaches_the_engine)
 		  TARN_GRAMMAR_REGEX, "b*" },
 		{ "\"structured_outputs\": {\"choice\": [\"x\"]}",
 		  TARN_GRAMMAR_CHOICE, "[\"x\"]" },
+		{ "\"structured_outputs\": {\"json\": {\"b\": 1, \"a\": 2}}",
+		  TARN_GRAMMAR_JSON_SCHEMA, "{\"b\":1,\"a\":2}" },
+		{ "\"structured_outputs\": {\"json_object\": true}",
+		  TARN_GRAMMAR_JSON_OBJECT, "" },
+		{ "\"guided_json\": \"{ }\"", TARN_GRAMMAR_JSON_SCHEMA, "{ }" },
+		{ "\"guided_json\": true", TARN_GRAMMAR_JSON_SCHEMA, "true" },
+		{ "\"json_schema\": {}", TARN_GRAMMAR_JSON_SCHEMA, "{}" },
+		{ "\"response_format\": {\"type\": \"json_object\"}",
+		  TARN_GRAMMAR_JSON_OBJECT, "" },
+		{ "\"response_format\": {\"type\": \"json_object\", "
+		  "\"schema\": {\"x\": 1}}",
+		  TARN_GRAMMAR_JSON_SCHEMA, "{\"x\":1}" },
+		{ "\"response_format\": {\"type\": \"json_schema\", "
+		  "\"json_schema\": {\"name\": \"n\", \"strict\": true, "
+		  "\"schema\": {\"y\": 1}}}",
+		  TARN_GRAMMAR_JSON_SCHEMA, "{\"y\":1}" },
 	};
 
 	self->context.is_strict = true;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		char body[200];
+		char body[300];
 
 		snprintf(body, sizeof(body), "{\"prompt\": \"a\", %s}",
 			 cases[i].field);
@@ -88,8 +104,36 @@ TEST_F(api, two_grammars_contradict_each_other)
 		       "structured_outputs.regex and");
 }
 
+TEST_F(api, response_formats_are_known_and_complete)
+{
+	completion_ok(self,
+		      "{\"prompt\": \"a\", \"grammar\": \"g\", "
+		      "\"response_format\": {\"type\": \"text\"}, "
+		      "\"structured_outputs\": {\"json_object\": false}}");
+	expect_refused(self, REQUEST_COMPLETION,
+		       "{\"prompt\": \"a\", \"response_format\": {\"type\": "
+		       "\"json_schema\", \"json_schema\": {\"name\": \"n\"}}}",
+		       400, "response_format",
+		       "response_format.json_schema.schema is missing");
+	expect_refused(self, REQUEST_COMPLETION,
+		       "{\"prompt\": \"a\", \"response_format\": \"json\"}",
+		       400, "response_format", "must be an object with a type");
+	expect_refused(self, REQUEST_COMPLETION,
+		       "{\"prompt\": \"a\", \"json_schema\": {}, "
+		       "\"response_format\": {\"type\": \"json_object\"}}",
+		       400, "response_format",
+		       "json_schema and response_format");
+	expect_refused(self, REQUEST_COMPLETION,
+		       "{\"prompt\": \"a\", \"response_format\": {\"type\": "
+		       "\"json_schema\", \"schema\": \"bad\"}}",
+		       400, "response_format", "line 1, column 2");
+}
+
 TEST_F(api, grammars_have_their_types)
 {
+	expect_refused(self, REQUEST_COMPLETION,
+		       "{\"prompt\": \"a\", \"guided_choice\": \"bad\"}", 400,
+		       "guided_choice", "line 1, column 2");
 	expect_refused(self, REQUEST_COMPLETION,
 		       "{\"prompt\": \"a\", \"grammar\": 3}", 400, "grammar",
 		       "must be a string");

@@ -253,7 +253,7 @@ TEST_F(api, what_is_not_built_is_refused_unless_neutral)
 	static const char *const cases[][2] = {
 		{ "\"mirostat\": 1", "mirostat" },
 		{ "\"suffix\": \"x\"", "suffix" },
-		{ "\"response_format\": {\"type\": \"json_object\"}",
+		{ "\"response_format\": {\"type\": \"xml\"}",
 		  "response_format" },
 		{ "\"tools\": [{}]", "tools" },
 		{ "\"tool_choice\": \"required\"", "tool_choice" },

@@ -7,15 +7,57 @@ import json
 import os
 import re
 import sys
+import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from kit import DaemonTest, run_together, tap  # noqa: E402
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
 
 PEOPLE = r'''
 root   ::= "[" person ("," person){0,2} "]"
 person ::= "{\"name\":" string ",\"age\":" [1-9] [0-9]? "}"
 string ::= "\"" [a-zA-Zé ]{1,12} "\""
 '''
+
+
+SCHEMAS = {
+    "person": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": 20},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120},
+            "email": {"type": "string", "format": "email"},
+            "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 3}},
+        "required": ["name", "age"], "additionalProperties": False},
+    "list": {
+        "$defs": {"node": {
+            "type": "object",
+            "properties": {"value": {"type": "number", "minimum": -10, "maximum": 10},
+                           "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}},
+            "required": ["value", "next"], "additionalProperties": False}},
+        "$ref": "#/$defs/node"},
+    "shape": {
+        "oneOf": [
+            {"type": "object", "properties": {"kind": {"const": "circle"},
+                                              "radius": {"type": "number", "exclusiveMinimum": 0}},
+             "required": ["kind", "radius"]},
+            {"type": "object", "properties": {"kind": {"const": "box"},
+                                              "sides": {"prefixItems": [{"type": "integer"},
+                                                                        {"type": "integer"}],
+                                                        "items": False, "minItems": 2}},
+             "required": ["kind", "sides"]}]},
+    "pattern": {
+        "type": "object",
+        "properties": {"code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3,5}$"},
+                       "day": {"type": "string", "format": "date"}},
+        "required": ["code", "day"], "additionalProperties": {"type": "boolean"}},
+    "map": {"type": "object", "properties": {"id": {"type": "string", "format": "uuid"}},
+            "required": ["id"], "additionalProperties": {"type": "integer"}},
+}
 
 
 class Structured(DaemonTest):
@@ -54,6 +96,36 @@ class Structured(DaemonTest):
                     seen.add(text)
             self.assertGreater(len(seen), 1)
 
+    def test_any_object(self):
+        nr_whole = 0
+        for fields in ({"response_format": {"type": "json_object"}},
+                       {"structured_outputs": {"json_object": True}}):
+            for text, finish in self.texts(n=3, seed=1, temperature=0.8, **fields):
+                self.assertTrue(text.startswith("{"), text)
+                if finish == "stop":
+                    self.assertIsInstance(json.loads(text), dict)
+                    nr_whole += 1
+        self.assertGreater(nr_whole, 0)
+
+    @unittest.skipIf(jsonschema is None, "no jsonschema here; make setup installs it")
+    def test_every_answer_is_an_instance_of_its_schema(self):
+        for name, schema in SCHEMAS.items():
+            nr_whole = 0
+            for i, fields in enumerate((
+                    {"response_format": {"type": "json_schema",
+                                         "json_schema": {"name": name, "schema": schema}}},
+                    {"guided_json": schema}, {"json_schema": schema},
+                    {"structured_outputs": {"json": json.dumps(schema)}})):
+                for text, finish in self.texts(n=3, seed=i, max_tokens=160, **fields):
+                    if finish != "stop":
+                        self.assertEqual("length", finish)
+                        continue
+                    jsonschema.Draft202012Validator(
+                        schema, format_checker=jsonschema.FormatChecker()).validate(
+                            json.loads(text))
+                    nr_whole += 1
+            self.assertGreater(nr_whole, 2, name)
+
     def test_chat_and_stream(self):
         body = {"messages": [{"role": "user", "content": "Name two people."}], "seed": 3,
                 "max_tokens": 120, "grammar": PEOPLE}
@@ -85,7 +157,11 @@ class Structured(DaemonTest):
                 ({"grammar": "root ::= root"}, "grammar", "begins with itself"),
                 ({"guided_regex": "a(?=b)"}, "guided_regex", "look-ahead"),
                 ({"guided_choice": []}, "guided_choice", "not empty"),
-                ({"grammar": 'root ::= (("a"{1000}){1000})'}, "grammar", "262144 positions")):
+                ({"grammar": 'root ::= (("a"{1000}){1000})'}, "grammar", "262144 positions"),
+                ({"guided_json": {"properties": {"x": {"not": {}}}}}, "guided_json",
+                 "#/properties/x/not"),
+                ({"guided_json": {"$ref": "#"}}, "guided_json", "begins with itself"),
+                ({"guided_json": {}, "grammar": "g"}, "guided_json", "grammar and guided_json")):
             answer = self.daemon.post("/v1/completions", {"prompt": "a", **fields})
             self.assertEqual(400, answer.status)
             error = answer.json["error"]
