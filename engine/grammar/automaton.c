@@ -73,6 +73,26 @@ static int reserve_node(struct grammar *g)
 	return rc;
 }
 
+static int push(struct grammar *g, uint32_t position, uint32_t parent,
+		uint32_t *out);
+
+/* The node that stands for @node: its position's, over its parent's. They are as deep. */
+static int find_alike(struct grammar *g, uint32_t node)
+{
+	const struct stack_node n = g->nodes[node];
+	const uint32_t position = g->program.alike[n.position];
+	const uint32_t parent = g->nodes[n.parent].alike;
+	uint32_t alike = node;
+	int rc = 0;
+
+	/* What stands for others stands for itself: this goes one step deep. */
+	if (position != n.position || parent != n.parent)
+		rc = push(g, position, parent, &alike);
+	if (!rc)
+		g->nodes[node].alike = alike;
+	return rc;
+}
+
 /* @position over the stack @parent. *out is NO_NODE where that is too deep. */
 static int push(struct grammar *g, uint32_t position, uint32_t parent,
 		uint32_t *out)
@@ -84,20 +104,22 @@ static int push(struct grammar *g, uint32_t position, uint32_t parent,
 	if (rc)
 		return rc;
 	slot = find_node(g, position, parent);
-	if (!*slot) {
-		if (depth > GRAMMAR_MAX_DEPTH) {
-			*out = NO_NODE;
-			return 0;
-		}
-		g->nodes[g->nr_nodes] = (struct stack_node){
-			.position = position,
-			.parent = parent,
-			.depth = depth,
-		};
-		*slot = ++g->nr_nodes;
+	if (*slot) {
+		*out = *slot - 1;
+		return 0;
 	}
-	*out = *slot - 1;
-	return 0;
+	*out = NO_NODE;
+	if (depth > GRAMMAR_MAX_DEPTH)
+		return 0;
+	g->nodes[g->nr_nodes] = (struct stack_node){
+		.position = position,
+		.parent = parent,
+		.depth = depth,
+		.alike = g->nr_nodes, /* stays where memory is out */
+	};
+	*slot = ++g->nr_nodes;
+	*out = g->nr_nodes - 1;
+	return find_alike(g, *out);
 }
 
 /* ---- closures --------------------------------------------------------------------- */
@@ -302,6 +324,34 @@ int grammar_step(struct grammar *g, uint32_t state, uint8_t byte, uint32_t *out)
 	rc = make_next(g, state, byte, out);
 	if (!rc)
 		g->states[state].next[class] = *out + 1;
+	return rc;
+}
+
+int grammar_alike(struct grammar *g, uint32_t state, uint32_t *out)
+{
+	int rc = 0;
+
+	if (g->states[state].alike) {
+		*out = g->states[state].alike - 1;
+		return 0;
+	}
+	start_closure(g);
+	for (uint32_t i = 0; i < g->states[state].nr && !rc; i++) {
+		const uint32_t node = g->items[g->states[state].first + i];
+		const uint32_t alike = g->nodes[node].alike;
+
+		if (g->nodes[alike].seen == g->closure)
+			continue;
+		g->nodes[alike].seen = g->closure;
+		rc = grow(g, (void **)&g->found, g->nr_found, &g->max_found,
+			  sizeof(*g->found));
+		if (!rc)
+			g->found[g->nr_found++] = alike;
+	}
+	if (!rc)
+		rc = found_state(g, out);
+	if (!rc)
+		g->states[state].alike = *out + 1;
 	return rc;
 }
 

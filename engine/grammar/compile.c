@@ -17,8 +17,15 @@ enum {
 	FAILED = UINT32_MAX, /* in place of a position: compiler.rc says why */
 };
 
+/* Copies of a repetition that lie one behind the other, the last of its text first. */
+struct copies {
+	uint32_t first, stride, nr;
+};
+
 struct compiler {
 	struct program *p;
+	struct copies *copies;
+	uint32_t nr_copies, max_copies;
 	const struct ast *ast;
 	const struct ast_rule *rule; /* at hand */
 	uint32_t at; /* of the node at hand, for messages */
@@ -334,11 +341,40 @@ static uint32_t compile_choice(struct compiler *c, const struct ast_node *node,
 	return at;
 }
 
+/* All positions since @first are @nr copies, all alike. Few look the same however far they are. */
+static uint32_t note_copies(struct compiler *c, uint32_t first, uint32_t nr,
+			    uint32_t at)
+{
+	const uint32_t bytes = c->p->nr_positions - first;
+
+	if (at == FAILED || nr <= GRAMMAR_SIGHT + 1 || !bytes || bytes % nr)
+		return at;
+	if (grammar_grow((void **)&c->copies, c->nr_copies, &c->max_copies,
+			 sizeof(*c->copies)) != 0)
+		return fail(c, -ENOMEM);
+	c->copies[c->nr_copies++] = (struct copies){ first, bytes / nr, nr };
+	return at;
+}
+
+/* From @min on the copies are optional, or a loop. */
+static uint32_t compile_optional(struct compiler *c,
+				 const struct ast_node *node, uint32_t next)
+{
+	const uint32_t first = c->p->nr_positions;
+	const uint32_t nr = node->repeat.max - node->repeat.min;
+	uint32_t at = next;
+
+	for (uint32_t i = 0; i < nr && at != FAILED; i++)
+		at = add_position(c, POS_SPLIT,
+				  compile_node(c, node->repeat.what, at), next);
+	return note_copies(c, first, nr, at);
+}
+
 static uint32_t compile_repeat(struct compiler *c, const struct ast_node *node,
 			       uint32_t next)
 {
 	const struct ast_node *what = node->repeat.what;
-	uint32_t nr_copies = node->repeat.min, at = next;
+	uint32_t nr_copies = node->repeat.min, at, first;
 
 	if (node->repeat.max == AST_UNBOUNDED) {
 		uint32_t loop = add_position(c, POS_SPLIT, next, next);
@@ -353,20 +389,18 @@ static uint32_t compile_repeat(struct compiler *c, const struct ast_node *node,
 		at = nr_copies ? body : loop;
 		nr_copies -= nr_copies > 0;
 	} else {
-		for (uint32_t i = nr_copies;
-		     i < node->repeat.max && at != FAILED; i++)
-			at = add_position(c, POS_SPLIT,
-					  compile_node(c, what, at), next);
+		at = compile_optional(c, node, next);
 	}
-	for (; nr_copies > 0 && at != FAILED; nr_copies--) {
+	first = c->p->nr_positions;
+	for (uint32_t i = 0; i < nr_copies && at != FAILED; i++) {
 		const uint32_t copy = compile_node(c, what, at);
 
 		/* What adds no position is empty, however often. */
 		if (copy == at)
-			break;
+			return at;
 		at = copy;
 	}
-	return at;
+	return note_copies(c, first, nr_copies, at);
 }
 
 static uint32_t compile_node(struct compiler *c, const struct ast_node *node,
@@ -421,6 +455,32 @@ static void find_classes(struct program *p)
 		p->byte_of[p->class_of[b]] = (uint8_t)b;
 }
 
+/*
+ * Repetitions within others come before them in the list, and each copy of the outer one has its
+ * own: positions only ever go down, so that those below are done.
+ */
+static int find_alike(struct compiler *c)
+{
+	struct program *p = c->p;
+
+	p->alike = malloc(p->nr_positions * sizeof(*p->alike));
+	if (!p->alike)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->nr_positions; i++)
+		p->alike[i] = i;
+	for (uint32_t k = 0; k < c->nr_copies; k++) {
+		const struct copies *r = &c->copies[k];
+		const uint32_t from =
+			r->first + (GRAMMAR_SIGHT + 1) * r->stride;
+
+		for (uint32_t i = from; i < r->first + r->nr * r->stride; i++)
+			p->alike[i] = i - r->stride;
+	}
+	for (uint32_t i = 0; i < p->nr_positions; i++)
+		p->alike[i] = p->alike[p->alike[i]];
+	return 0;
+}
+
 static int compile_rules(struct compiler *c)
 {
 	struct program *p = c->p;
@@ -458,7 +518,10 @@ int grammar_compile(const struct ast *ast, struct grammar **out, char *err,
 	}
 	c.p = &g->program;
 	rc = compile_rules(&c);
+	if (!rc)
+		rc = find_alike(&c);
 	free(c.set_slots);
+	free(c.copies);
 	if (!rc)
 		rc = program_check(&g->program, ast, err, errlen);
 	if (!rc) {
@@ -485,5 +548,6 @@ void grammar_destroy(struct grammar *g)
 	free(g->program.sets);
 	free(g->program.starts);
 	free(g->program.live);
+	free(g->program.alike);
 	free(g);
 }

@@ -31,6 +31,8 @@ enum {
 	GRAMMAR_MAX_WORK = 1 << 20,
 	/* All that a grammar's states may take. */
 	GRAMMAR_MAX_STATE_BYTES = 64 << 20,
+	/* Bytes that grammar_alike() looks ahead. */
+	GRAMMAR_SIGHT = 32,
 	/* Groups within groups of what is read. */
 	GRAMMAR_MAX_NESTING = 200,
 	/* The state in which no byte is allowed and the text is not complete. */
@@ -88,6 +90,13 @@ int grammar_step(struct grammar *g, uint32_t state, uint8_t byte,
 void grammar_allow_work(struct grammar *g);
 /* Whether the text may end here. */
 bool grammar_accepts(const struct grammar *g, uint32_t state);
+/**
+ * grammar_alike - a state from which the same texts of up to GRAMMAR_SIGHT bytes can follow
+ * @out: [out] the same one for all places of a long repetition that are far from its end.
+ *
+ * Return: as grammar_step().
+ */
+int grammar_alike(struct grammar *g, uint32_t state, uint32_t *out);
 /* How many there are so far, GRAMMAR_DEAD included; of tools and tests. */
 uint32_t grammar_nr_states(const struct grammar *g);
 

@@ -44,6 +44,11 @@ struct program {
 	uint32_t *starts; /* [nr_rules] position of a rule's begin */
 	uint32_t nr_rules, root;
 	uint64_t *live; /* bits by position: from here the rule's end can be reached */
+	/*
+	 * [nr_positions] the position that stands for this one as far as GRAMMAR_SIGHT bytes see:
+	 * copies of a repetition that are farther than that from its last one look the same.
+	 */
+	uint32_t *alike;
 	uint8_t class_of[256]; /* bytes that all sets treat alike have one class */
 	uint8_t byte_of[256]; /* some byte of a class */
 	uint32_t nr_classes;
@@ -59,11 +64,13 @@ struct stack_node {
 	uint32_t position, parent;
 	uint32_t depth;
 	uint32_t seen; /* by the closure of this number */
+	uint32_t alike; /* the node that stands for it: see program.alike */
 };
 
 struct state {
 	uint32_t *next; /* [nr_classes] state + 1, 0: not known; NULL: nothing is */
 	uint32_t first, nr; /* its stacks, ascending: items[first ...] */
+	uint32_t alike; /* the state that stands for it + 1, 0: not known */
 };
 
 struct grammar {

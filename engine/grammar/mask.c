@@ -16,9 +16,14 @@ struct entry {
 	uint64_t *allowed;
 	uint32_t state;
 	uint32_t newer, older; /* entries, or NO_ENTRY */
-	bool is_empty, is_end;
+	bool has_near; /* some token of the near part is allowed */
+	bool has_any;
 };
 
+/*
+ * Masks are kept for states that stand for others (grammar_alike()), which see all the near
+ * tokens; for those others the far ones are worked out each time.
+ */
 struct mask_cache {
 	struct grammar *g;
 	const struct token_trie *trie;
@@ -28,6 +33,7 @@ struct mask_cache {
 	uint32_t newest, oldest;
 	uint32_t *entry_of; /* [nr_known] by state: its entry + 1, 0: none */
 	uint32_t nr_known;
+	uint64_t *other; /* the mask at hand of a state that another stands for */
 };
 
 int mask_cache_create(struct grammar *g, const struct token_trie *trie,
@@ -42,9 +48,12 @@ int mask_cache_create(struct grammar *g, const struct token_trie *trie,
 	c->trie = trie;
 	c->max_entries = nr > MASK_CACHE_MIN ? nr : MASK_CACHE_MIN;
 	c->newest = c->oldest = NO_ENTRY;
-	c->path = malloc((trie->max_depth + (size_t)1) * sizeof(*c->path));
+	c->path = malloc(
+		(trie->near.max_depth + (size_t)trie->far.max_depth + 1) *
+		sizeof(*c->path));
+	c->other = malloc((trie->nr_words + (size_t)1) * sizeof(*c->other));
 	c->entries = calloc(c->max_entries, sizeof(*c->entries));
-	if (!c->path || !c->entries) {
+	if (!c->path || !c->other || !c->entries) {
 		mask_cache_destroy(c);
 		return -ENOMEM;
 	}
@@ -61,6 +70,7 @@ void mask_cache_destroy(struct mask_cache *c)
 	free(c->entries);
 	free(c->entry_of);
 	free(c->path);
+	free(c->other);
 	free(c);
 }
 
@@ -73,10 +83,9 @@ static void allow(uint64_t *bits, const int32_t *ids, uint32_t nr)
 }
 
 /* Return: 0, or -errno of the automaton. *out_any: some token is allowed. */
-static int walk(struct mask_cache *c, uint32_t state, uint64_t *bits,
-		bool *out_any)
+static int walk(struct mask_cache *c, const struct trie_part *t, uint32_t state,
+		uint64_t *bits, bool *out_any)
 {
-	const struct token_trie *t = c->trie;
 	uint32_t at = 0;
 
 	*out_any = false;
@@ -108,20 +117,35 @@ static int walk(struct mask_cache *c, uint32_t state, uint64_t *bits,
 
 static int make_mask(struct mask_cache *c, struct entry *e)
 {
-	const bool may_end = grammar_accepts(c->g, e->state);
-	bool any;
+	bool has_far;
 	int rc;
 
 	memset(e->allowed, 0, c->trie->nr_words * sizeof(*e->allowed));
-	grammar_allow_work(c->g);
-	rc = walk(c, e->state, e->allowed, &any);
+	rc = walk(c, &c->trie->near, e->state, e->allowed, &e->has_near);
+	if (!rc)
+		rc = walk(c, &c->trie->far, e->state, e->allowed, &has_far);
 	if (rc)
 		return rc;
-	if (may_end)
+	e->has_any = e->has_near || has_far;
+	if (grammar_accepts(c->g, e->state))
 		allow(e->allowed, c->trie->ends, c->trie->nr_ends);
-	e->is_empty = !any && !(may_end && c->trie->nr_ends);
-	e->is_end = !any && may_end && c->trie->nr_ends;
 	return 0;
+}
+
+/* Of a state that @e stands for: far tokens see what sets it apart. */
+static int make_other(struct mask_cache *c, const struct entry *e,
+		      uint32_t state, bool *out_any)
+{
+	const struct trie_part *far = &c->trie->far;
+	bool has_far;
+	int rc;
+
+	memcpy(c->other, e->allowed, c->trie->nr_words * sizeof(*c->other));
+	for (uint32_t i = 0; i < far->nr_ids; i++)
+		c->other[far->ids[i] >> 6] &= ~(1ull << (far->ids[i] & 63));
+	rc = walk(c, far, state, c->other, &has_far);
+	*out_any = e->has_near || has_far;
+	return rc;
 }
 
 /* ---- the cache -------------------------------------------------------------------- */
@@ -191,9 +215,9 @@ static int free_entry(struct mask_cache *c, uint32_t *out)
 	return 0;
 }
 
-int mask_find(struct mask_cache *c, uint32_t state, struct mask *out)
+/* The entry of a state that stands for itself. */
+static int find_entry(struct mask_cache *c, uint32_t state, struct entry **out)
 {
-	struct entry *e;
 	uint32_t i;
 	int rc = know_state(c, state);
 
@@ -208,16 +232,38 @@ int mask_find(struct mask_cache *c, uint32_t state, struct mask *out)
 			return rc;
 		c->entries[i].state = state;
 		rc = make_mask(c, &c->entries[i]);
-		/* The mask of a walk that was given up is of no state: the first to be replaced. */
+		/* What a walk that was given up left is of no state. */
 		if (!rc)
 			c->entry_of[state] = i + 1;
 	}
 	link_newest(c, i);
+	*out = &c->entries[i];
+	return rc;
+}
+
+int mask_find(struct mask_cache *c, uint32_t state, struct mask *out)
+{
+	const bool may_end = grammar_accepts(c->g, state) && c->trie->nr_ends;
+	struct entry *e = NULL;
+	uint32_t alike;
+	bool any;
+	int rc;
+
+	grammar_allow_work(c->g);
+	rc = grammar_alike(c->g, state, &alike);
+	if (!rc)
+		rc = find_entry(c, alike, &e);
 	if (rc)
 		return rc;
-	e = &c->entries[i];
-	*out = (struct mask){ e->allowed, e->is_empty, e->is_end };
-	return 0;
+	any = e->has_any;
+	out->allowed = e->allowed;
+	if (alike != state) {
+		rc = make_other(c, e, state, &any);
+		out->allowed = c->other;
+	}
+	out->is_empty = !any && !may_end;
+	out->is_end = !any && may_end;
+	return rc;
 }
 
 int mask_advance(struct mask_cache *c, uint32_t state, int32_t id,

@@ -42,9 +42,9 @@ static int compare_pieces(const void *a, const void *b)
 	return x->id < y->id ? -1 : 1;
 }
 
-/* The tokens that stand for text, sorted; answers how many. */
-static uint32_t list_pieces(const struct tokenizer *tok, struct piece *out,
-			    size_t *out_bytes)
+/* The tokens that stand for text of @min to @max bytes, sorted; answers how many. */
+static uint32_t list_pieces(const struct tokenizer *tok, uint32_t min,
+			    uint32_t max, struct piece *out, size_t *out_bytes)
 {
 	uint32_t nr = 0;
 
@@ -54,12 +54,13 @@ static uint32_t list_pieces(const struct tokenizer *tok, struct piece *out,
 		size_t len = 0;
 		const char *bytes = tokenizer_piece(tok, id, false, &len);
 
-		if (!token_is_text(tok, id) || !len || len > MAX_TOKEN_BYTES)
+		if (!token_is_text(tok, id) || len < min || len > max)
 			continue;
 		out[nr++] = (struct piece){ bytes, (uint32_t)len, id };
 		*out_bytes += len;
 	}
-	qsort(out, nr, sizeof(*out), compare_pieces);
+	if (nr)
+		qsort(out, nr, sizeof(*out), compare_pieces);
 	return nr;
 }
 
@@ -73,7 +74,7 @@ static uint32_t shared_len(const struct piece *a, const struct piece *b)
 }
 
 /* Branches end where the next node is not deeper. */
-static void set_ends(struct token_trie *t, uint32_t *open)
+static void set_ends(struct trie_part *t, uint32_t *open)
 {
 	uint32_t depth = 0;
 
@@ -88,7 +89,7 @@ static void set_ends(struct token_trie *t, uint32_t *open)
 }
 
 /* A node holds up to 255 tokens of the same bytes; vocabularies have a handful at most. */
-static void add_nodes(struct token_trie *t, const struct piece *pieces,
+static void add_nodes(struct trie_part *t, const struct piece *pieces,
 		      uint32_t nr)
 {
 	for (uint32_t i = 0; i < nr; i++) {
@@ -108,17 +109,17 @@ static void add_nodes(struct token_trie *t, const struct piece *pieces,
 			};
 		last = &t->nodes[t->nr_nodes - 1];
 		last->nr_ids++;
-		t->ids[i] = p->id;
+		t->ids[t->nr_ids++] = p->id;
 		if (p->len > t->max_depth)
 			t->max_depth = p->len;
 	}
 }
 
-static int build(struct token_trie *t, struct piece *pieces)
+static int build_part(struct trie_part *t, const struct tokenizer *tok,
+		      uint32_t min, uint32_t max, struct piece *pieces)
 {
 	size_t bytes;
-	uint32_t nr = list_pieces(t->tok, pieces, &bytes);
-	uint32_t nr_tokens = tokenizer_nr_tokens(t->tok);
+	uint32_t nr = list_pieces(tok, min, max, pieces, &bytes);
 	struct trie_node *nodes;
 	uint32_t *open;
 
@@ -126,9 +127,8 @@ static int build(struct token_trie *t, struct piece *pieces)
 		return -ENOMEM;
 	t->nodes = malloc((bytes + 1) * sizeof(*t->nodes));
 	t->ids = malloc((nr + (size_t)1) * sizeof(*t->ids));
-	t->ends = malloc((nr_tokens + (size_t)1) * sizeof(*t->ends));
 	open = malloc((MAX_TOKEN_BYTES + 1) * sizeof(*open));
-	if (!t->nodes || !t->ids || !t->ends || !open) {
+	if (!t->nodes || !t->ids || !open) {
 		free(open);
 		return -ENOMEM;
 	}
@@ -139,6 +139,16 @@ static int build(struct token_trie *t, struct piece *pieces)
 	nodes = realloc(t->nodes, (t->nr_nodes + (size_t)1) * sizeof(*nodes));
 	if (nodes)
 		t->nodes = nodes;
+	return 0;
+}
+
+static int list_ends(struct token_trie *t)
+{
+	const uint32_t nr_tokens = tokenizer_nr_tokens(t->tok);
+
+	t->ends = malloc((nr_tokens + (size_t)1) * sizeof(*t->ends));
+	if (!t->ends)
+		return -ENOMEM;
 	for (uint32_t i = 0; i < nr_tokens; i++)
 		if (tokenizer_is_end(t->tok, (int32_t)i))
 			t->ends[t->nr_ends++] = (int32_t)i;
@@ -156,7 +166,12 @@ int token_trie_create(const struct tokenizer *tok, uint32_t nr_vocab,
 	if (t && pieces) {
 		t->tok = tok;
 		t->nr_words = (nr_vocab + 63) / 64;
-		rc = build(t, pieces);
+		rc = build_part(&t->near, tok, 1, GRAMMAR_SIGHT, pieces);
+		if (!rc)
+			rc = build_part(&t->far, tok, GRAMMAR_SIGHT + 1,
+					MAX_TOKEN_BYTES, pieces);
+		if (!rc)
+			rc = list_ends(t);
 	}
 	free(pieces);
 	if (rc) {
@@ -171,8 +186,10 @@ void token_trie_destroy(struct token_trie *t)
 {
 	if (!t)
 		return;
-	free(t->nodes);
-	free(t->ids);
+	free(t->near.nodes);
+	free(t->near.ids);
+	free(t->far.nodes);
+	free(t->far.ids);
 	free(t->ends);
 	free(t);
 }

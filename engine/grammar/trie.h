@@ -15,11 +15,17 @@ struct trie_node {
 	uint8_t nr_ids; /* tokens with exactly these bytes; more are on nodes beside it */
 };
 
-struct token_trie {
+struct trie_part {
 	struct trie_node *nodes; /* [nr_nodes] */
 	uint32_t nr_nodes;
 	uint32_t max_depth; /* nodes on the longest path */
-	int32_t *ids;
+	int32_t *ids; /* [nr_ids] */
+	uint32_t nr_ids;
+};
+
+/* Tokens of up to GRAMMAR_SIGHT bytes, and the few that are longer. */
+struct token_trie {
+	struct trie_part near, far;
 	int32_t *ends; /* [nr_ends] end tokens */
 	uint32_t nr_ends;
 	uint32_t nr_words;

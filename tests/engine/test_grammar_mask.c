@@ -39,6 +39,12 @@ static const struct {
 	{ "(((", TOKEN_NORMAL },
 	{ "))", TOKEN_NORMAL },
 	{ "12", TOKEN_NORMAL },
+	{ "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+	  TOKEN_NORMAL }, /* 32: the last that is near */
+	{ "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", TOKEN_NORMAL },
+	{ "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa12", TOKEN_NORMAL },
+	{ "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", TOKEN_NORMAL },
+	{ "abababababababababababababababababababab", TOKEN_NORMAL },
 };
 
 FIXTURE(mask)
@@ -182,6 +188,56 @@ TEST_F(mask, allows_what_every_token_by_itself_would_be)
 				 60) == 60);
 	EXPECT_TRUE(expect_masks(self, "root ::= [^a] [\\u20a0-\\u20af]+ .",
 				 500) > 5);
+}
+
+TEST_F(mask, is_right_at_every_place_of_a_long_repetition)
+{
+	static const char *const grammars[] = {
+		"root ::= \"{\" [ab]{0,90} \"b)\"",
+		"root ::= [ab]{90} \"12\"",
+		"root ::= [ab]{45,90}",
+		"root ::= [ab]{60,}",
+		"root ::= (\"a\"? \"b\"?){0,60} \"12\"",
+		"root ::= (\"a\"{0,40} \"b\"){0,40} \"a\"",
+		"root ::= (\"a\"{40} | \"b\"{0,39} \"(((\"){39,41}",
+		"root ::= x{0,60}\nx ::= \"a\" | \"b\" x{0,36} \"))\"",
+		"root ::= \"a\" x{36} x{0,36} [ab]{36}\nx ::= \"a\" | \"bb\"",
+	};
+
+	for (size_t i = 0; i < sizeof(grammars) / sizeof(grammars[0]); i++)
+		EXPECT_TRUE(expect_masks(self, grammars[i], 250) > 25)
+		{
+			TH_LOG("%s", grammars[i]);
+		}
+}
+
+static void expect_made_once(const char *text)
+{
+	struct grammar *g = kit_compile_ok(gbnf_read, text);
+	uint32_t state = grammar_start(g), first, alike;
+
+	ASSERT_EQ(0, grammar_alike(g, state, &first));
+	for (int i = 0; i < 1000 - GRAMMAR_SIGHT - 1; i++) {
+		ASSERT_EQ(0, grammar_alike(g, state, &alike));
+		EXPECT_EQ(first, alike);
+		grammar_allow_work(g);
+		ASSERT_EQ(0, grammar_step(g, state, 'a', &state));
+	}
+	for (int i = 0; i < GRAMMAR_SIGHT; i++) {
+		ASSERT_EQ(0, grammar_step(g, state, 'a', &state));
+		ASSERT_EQ(0, grammar_alike(g, state, &alike));
+		EXPECT_EQ(state, alike);
+	}
+	grammar_destroy(g);
+}
+
+TEST_F(mask, of_a_long_repetition_is_made_once)
+{
+	(void)self;
+	expect_made_once("root ::= [ab\\u00e9]{0,1000} \"12\"");
+	/* Of a rule: its stacks lie over places of the repetition. */
+	expect_made_once("root ::= x{0,1000} \"12\"\n"
+			 "x ::= [ab] | \"(\" x \")\"");
 }
 
 TEST_F(mask, allows_the_end_alone_where_nothing_follows)
