@@ -49,7 +49,7 @@ static char *token_text(const struct tokenizer *tok, int32_t id)
 	const char *piece =
 		id == TOKEN_NONE ? "" : tokenizer_piece(tok, id, true, &len);
 
-	return strndup(piece, utf8_valid_len(piece, len) == len ? len : 0);
+	return utf8_dup(piece, utf8_valid_len(piece, len) == len ? len : 0);
 }
 
 /*
@@ -75,7 +75,7 @@ static char *file_token_text(const struct gguf *gguf, const char *id_key)
 	    utf8_valid_len(texts[id].data, texts[id].len) != texts[id].len)
 		text = strdup("");
 	else
-		text = strndup(texts[id].data, texts[id].len);
+		text = utf8_dup(texts[id].data, texts[id].len);
 	free(texts);
 	return text;
 }

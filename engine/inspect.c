@@ -86,7 +86,7 @@ static json_t *metadata(const struct gguf *gguf)
 	for (size_t i = 0; i < gguf_nr_keys(gguf); i++) {
 		enum gguf_value_type type;
 		struct gguf_str key = gguf_key(gguf, i, &type);
-		char *name = strndup(key.data, key.len);
+		char *name = utf8_dup(key.data, key.len);
 		json_t *shown = string_of(key);
 
 		if (name && shown)

@@ -5,6 +5,7 @@
 #include "engine/token/utf8.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_tail(unsigned char byte)
@@ -107,4 +108,15 @@ uint32_t utf8_get(const char *text, unsigned int char_len)
 	for (i = 1; i < char_len; i++)
 		code_point = code_point << 6 | ((unsigned char)text[i] & 0x3f);
 	return code_point;
+}
+
+char *utf8_dup(const char *bytes, size_t len)
+{
+	char *copy = malloc(len + 1);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy, bytes, len);
+	copy[len] = '\0';
+	return copy;
 }

@@ -47,4 +47,7 @@ unsigned int utf8_put(uint32_t code_point, char out[static UTF8_MAX_BYTES]);
  */
 uint32_t utf8_get(const char *text, unsigned int char_len);
 
+/* A copy with a NUL behind it, malloc'ed, of bytes that have none (strndup() may look for one). */
+char *utf8_dup(const char *bytes, size_t len);
+
 #endif /* TARN_ENGINE_TOKEN_UTF8_H */

@@ -698,13 +698,13 @@ TEST_F(sample, draws_only_what_is_allowed_as_if_the_rest_were_not_there)
 	for (int round = 0; round < 200; round++) {
 		struct backend_sample s =
 			limited[round % (sizeof(limited) / sizeof(s))];
-		const uint64_t one_in = 1 + next_random(&seed) % 40;
+		const uint64_t one_in = 1 + random_next(&seed) % 40;
 		int32_t token;
 
 		memset(allowed, 0, sizeof(allowed));
 		allowed[round % N >> 6] |= 1ull << (round % N & 63);
 		for (uint32_t id = 0; id < N; id++) {
-			if (next_random(&seed) % one_in == 0)
+			if (random_next(&seed) % one_in == 0)
 				allowed[id >> 6] |= 1ull << (id & 63);
 			alone[id] = allowed[id >> 6] >> (id & 63) & 1 ?
 					    self->logits[id] :
