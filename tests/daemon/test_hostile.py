@@ -29,9 +29,7 @@ def head_of(length, path="/v1/completions", more=""):
     return f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n{more}\r\n".encode()
 
 
-class Hostile(DaemonTest):
-    options = ("--max-body", "64K", "--timeout", str(TIMEOUT_S), "--max-unsent", "16K")
-
+class BesideWitness(DaemonTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -47,6 +45,10 @@ class Hostile(DaemonTest):
         with background(self.witness) as result:
             job()
         self.assertEqual(self.alone, result[0])
+
+
+class Hostile(BesideWitness):
+    options = ("--max-body", "64K", "--timeout", str(TIMEOUT_S), "--max-unsent", "16K")
 
     def expect(self, reply, status, code=None, param=None, part=""):
         self.assertEqual(status, reply.status, reply.body)
@@ -312,6 +314,19 @@ class Hostile(DaemonTest):
         self.assertEqual([b"200", b"400"], re.findall(rb"^HTTP/1.1 (\d+)", replies, re.MULTILINE))
         self.assertIn(b'"invalid_http"', replies)
 
+    def test_200_clients_at_once(self):
+        body = {"prompt": "200 ask", "max_tokens": 2, "temperature": 0,
+                "ignore_eos": True}
+        alone = self.daemon.post("/v1/completions", body).json["choices"][0]["text"]
+        texts = run_together([
+            lambda: self.daemon.post("/v1/completions", body).json["choices"][0]["text"]] * 200)
+        self.assertEqual([alone] * 200, texts)
+
+
+class SlowReader(BesideWitness):
+    # A reader that stands still for --timeout is cut as well, and a step may take long here.
+    options = ("--timeout", "300", "--max-unsent", "16K")
+
     def test_a_slow_reader_is_cut_and_nobody_waits_for_it(self):
         def job():
             # Some 20 KB a step, against what the kernel holds and 16 KiB. Who reads gets it all:
@@ -328,14 +343,6 @@ class Hostile(DaemonTest):
             sock.close()
 
         self.beside_witness(job)
-
-    def test_200_clients_at_once(self):
-        body = {"prompt": "200 ask", "max_tokens": 2, "temperature": 0,
-                "ignore_eos": True}
-        alone = self.daemon.post("/v1/completions", body).json["choices"][0]["text"]
-        texts = run_together([
-            lambda: self.daemon.post("/v1/completions", body).json["choices"][0]["text"]] * 200)
-        self.assertEqual([alone] * 200, texts)
 
 
 class FullQueue(DaemonTest):
