@@ -20,6 +20,7 @@ enum { WHY_BYTES = 200 };
 
 struct one_template {
 	struct template *compiled; /* NULL: there is none, or it is broken */
+	char *source; /* NULL like it */
 	char why[WHY_BYTES]; /* what is wrong with it, or "" */
 };
 
@@ -34,7 +35,16 @@ static int compile(struct one_template *t, const char *source, size_t len)
 	int rc = template_compile(source, len, &t->compiled, t->why,
 				  sizeof(t->why));
 
-	return rc == -ENOMEM ? rc : 0;
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	t->source = strndup(source, len);
+	return t->source ? 0 : -ENOMEM;
+}
+
+static void forget(struct one_template *t)
+{
+	template_destroy(t->compiled);
+	free(t->source);
 }
 
 static bool is_there(const struct one_template *t)
@@ -180,6 +190,10 @@ int tarn_template_parse(const char *source, size_t len,
 		return -ENOMEM;
 	}
 	rc = template_compile(source, len, &t->plain.compiled, err, errlen);
+	if (!rc) {
+		t->plain.source = strndup(source, len);
+		rc = t->plain.source ? 0 : -ENOMEM;
+	}
 	if (rc)
 		tarn_template_close(t);
 	else
@@ -191,8 +205,8 @@ void tarn_template_close(struct tarn_template *t)
 {
 	if (!t)
 		return;
-	template_destroy(t->plain.compiled);
-	template_destroy(t->tool_use.compiled);
+	forget(&t->plain);
+	forget(&t->tool_use);
 	free(t->bos_text);
 	free(t->eos_text);
 	free(t);
@@ -217,13 +231,16 @@ static int add_to_request(const struct tarn_template *t, json_t *root)
 
 /* As Transformers does: the file's own template for tools serves where there are tools. */
 static const struct one_template *choose(const struct tarn_template *t,
-					 const json_t *root)
+					 bool has_tools)
 {
-	bool has_tools = json_array_size(json_object_get(root, "tools")) > 0;
-
 	if (is_there(&t->tool_use) && (has_tools || !is_there(&t->plain)))
 		return &t->tool_use;
 	return &t->plain;
+}
+
+const char *tarn_template_source(const struct tarn_template *t, bool has_tools)
+{
+	return choose(t, has_tools)->source;
 }
 
 int tarn_template_render(const struct tarn_template *t,
@@ -243,7 +260,7 @@ int tarn_template_render(const struct tarn_template *t,
 		json_decref(root);
 		return -EINVAL;
 	}
-	chosen = choose(t, root);
+	chosen = choose(t, json_array_size(json_object_get(root, "tools")) > 0);
 	if (!chosen->compiled) {
 		snprintf(err, errlen, "it cannot be used: %s", chosen->why);
 		json_decref(root);

@@ -223,6 +223,12 @@ int tarn_template_open(const char *model_path,
 int tarn_template_parse(const char *source, size_t len,
 			struct tarn_template **out_template, char *err,
 			size_t errlen);
+/*
+ * [any] The text that it was made of, of the one for requests with tools or without: owned by the
+ * template. NULL: that one is broken.
+ */
+const char *tarn_template_source(const struct tarn_template *template,
+				 bool has_tools);
 /* NULL is fine. Not for the engine's own. */
 void tarn_template_close(struct tarn_template *template);
 /**
