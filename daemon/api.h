@@ -65,6 +65,9 @@ bool api_find_breakers(const struct api_context *context, const json_t *body,
 /* What the answer has to look like; @params owns the grammar. */
 bool api_read_grammar(const struct api_context *context, const json_t *body,
 		      struct request_params *params, struct api_error *error);
+/* Tools of a chat and what the model may do with them. */
+bool api_read_tools(const struct api_context *context, const json_t *body,
+		    struct request_params *params, struct api_error *error);
 /* Settle max_tokens and let the engine look at the whole. */
 bool api_check_request(const struct api_context *context, const json_t *body,
 		       struct request *request, struct api_error *error);
@@ -92,6 +95,9 @@ struct api_choice {
 	uint32_t nr_tokens;
 	enum finish_reason finish;
 	bool is_begun; /* its first chunk is out */
+	struct toolparse parse; /* where the request has tools */
+	struct toolparse_out events; /* of the delta at hand */
+	json_t *tool_calls; /* not streamed: the whole, or NULL */
 };
 
 struct api_answer {
@@ -112,11 +118,21 @@ int api_answer_add(struct api_answer *answer, const struct reply *delta);
 /* The whole body of an answer that is not streamed: malloc'ed, or NULL without memory. */
 char *api_answer_json(const struct api_answer *answer);
 /*
- * Chunks of a stream, each one JSON text, malloc'ed, or NULL without memory. A delta gives one
- * chunk (the first of a chat choice carries the role); usage comes last.
+ * The chunks that a delta gives, each one JSON text, to @send, which frees it. One, of which the
+ * first of a chat choice carries the role; with tools as many as there are events, or none while
+ * something is held back. Return: false without memory, or what @send said if that was false.
  */
-char *api_answer_chunk(struct api_answer *answer, const struct reply *delta);
+bool api_answer_chunks(struct api_answer *answer, const struct reply *delta,
+		       bool (*send)(void *arg, char *json), void *arg);
+/* The last chunk of a stream, likewise; malloc'ed, or NULL without memory. */
 char *api_answer_usage_chunk(const struct api_answer *answer);
+
+/* The text of a delta, and its end, into the choice's events. Return: 0 or -ENOMEM. */
+int api_tool_events(struct api_choice *choice, const struct reply *delta);
+/* The events into the whole: its text and its calls. Return: 0 or -ENOMEM. */
+int api_tool_collect(struct api_choice *choice);
+/* The events as the deltas of a stream's chunks: an array; NULL without memory. */
+json_t *api_tool_deltas(const struct api_choice *choice);
 
 const char *api_finish_name(enum finish_reason finish);
 

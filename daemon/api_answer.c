@@ -19,6 +19,15 @@ const char *api_finish_name(enum finish_reason finish)
 					 NULL;
 }
 
+/* A choice that stopped after calling tools says so. */
+static const char *finish_name(const struct api_choice *choice,
+			       enum finish_reason finish)
+{
+	return finish == FINISH_STOP && choice->parse.nr_calls ?
+		       "tool_calls" :
+		       api_finish_name(finish);
+}
+
 int api_answer_init(struct api_answer *answer,
 		    const struct api_context *context,
 		    const struct request *request)
@@ -26,6 +35,12 @@ int api_answer_init(struct api_answer *answer,
 	*answer = (struct api_answer){ .context = context, .request = request };
 	answer->choices =
 		calloc(request->params.nr_choices, sizeof(*answer->choices));
+	for (uint32_t i = 0; answer->choices && i < request->params.nr_choices;
+	     i++)
+		toolparse_init(&answer->choices[i].parse,
+			       request->params.tool_format,
+			       request->params.tool_names,
+			       request->params.only_first_call);
 	return answer->choices ? 0 : -ENOMEM;
 }
 
@@ -36,6 +51,9 @@ void api_answer_deinit(struct api_answer *answer)
 		text_deinit(&answer->choices[i].text);
 		json_decref(answer->choices[i].logprobs);
 		json_decref(answer->choices[i].token_ids);
+		json_decref(answer->choices[i].tool_calls);
+		toolparse_deinit(&answer->choices[i].parse);
+		toolparse_out_deinit(&answer->choices[i].events);
 	}
 	free(answer->choices);
 	answer->choices = NULL;
@@ -79,9 +97,12 @@ int api_answer_add(struct api_answer *answer, const struct reply *delta)
 	int rc = add_tokens(answer, delta, &choice->logprobs,
 			    &choice->token_ids);
 
-	return rc == 0 ? text_append(&choice->text, delta->text.bytes,
-				     delta->text.len) :
-			 rc;
+	if (rc == 0 && choice->parse.format == TOOL_FORMAT_NONE)
+		return text_append(&choice->text, delta->text.bytes,
+				   delta->text.len);
+	if (rc == 0)
+		rc = api_tool_events(choice, delta);
+	return rc == 0 ? api_tool_collect(choice) : rc;
 }
 
 static json_t *usage_object(const struct api_answer *answer)
@@ -131,6 +152,20 @@ static json_t *envelope(const struct api_answer *answer, bool is_chunk,
 		answer->context->info->fingerprint, "choices", choices);
 }
 
+static json_t *message_object(const struct api_choice *choice)
+{
+	json_t *message = json_pack("{s:s, s:o, s:n}", "role", "assistant",
+				    "content",
+				    choice->tool_calls && !choice->text.len ?
+					    json_null() :
+					    text_string(&choice->text),
+				    "refusal");
+
+	if (choice->tool_calls)
+		json_object_set(message, "tool_calls", choice->tool_calls);
+	return message;
+}
+
 /* @index: its number in the answer. */
 static json_t *whole_choice(const struct request *request,
 			    const struct api_choice *choice, uint32_t index)
@@ -138,14 +173,10 @@ static json_t *whole_choice(const struct request *request,
 	json_t *object = json_pack("{s:I, s:o, s:s?}", "index",
 				   (json_int_t)index, "logprobs",
 				   or_null(choice->logprobs), "finish_reason",
-				   api_finish_name(choice->finish));
+				   finish_name(choice, choice->finish));
 
 	if (request->kind == REQUEST_CHAT)
-		json_object_set_new(object, "message",
-				    json_pack("{s:s, s:o, s:n}", "role",
-					      "assistant", "content",
-					      text_string(&choice->text),
-					      "refusal"));
+		json_object_set_new(object, "message", message_object(choice));
 	else
 		json_object_set_new(object, "text", text_string(&choice->text));
 	if (request->params.return_token_ids) {
@@ -212,34 +243,35 @@ char *api_answer_json(const struct api_answer *answer)
 	return api_dump(root);
 }
 
-char *api_answer_chunk(struct api_answer *answer, const struct reply *delta)
+/* What the deltas of the chunks are of: one, but for tools. NULL without memory. */
+static json_t *chunk_deltas(const struct api_choice *choice,
+			    const struct reply *delta)
+{
+	if (choice->parse.format != TOOL_FORMAT_NONE)
+		return api_tool_deltas(choice);
+	return delta->text.len || !choice->is_begun ?
+		       json_pack("[{s:o}]", "content",
+				 text_string(&delta->text)) :
+		       json_pack("[{}]");
+}
+
+/* One chunk; @content, @logprobs and @token_ids are taken over, the last two may be NULL. */
+static char *chunk(const struct api_answer *answer, const struct reply *delta,
+		   json_t *content, const char *finish, json_t *logprobs,
+		   json_t *token_ids)
 {
 	const struct request *request = answer->request;
-	struct api_choice *choice = &answer->choices[delta->choice];
-	json_t *logprobs = NULL, *token_ids = NULL, *object, *root;
-	const bool is_first = !choice->is_begun;
+	const bool is_first = !answer->choices[delta->choice].is_begun;
+	json_t *root, *object = json_pack("{s:I, s:o, s:s?}", "index",
+					  (json_int_t)delta->choice, "logprobs",
+					  logprobs ? logprobs : json_null(),
+					  "finish_reason", finish);
 
-	if (add_tokens(answer, delta, &logprobs, &token_ids) != 0) {
-		json_decref(logprobs);
-		json_decref(token_ids);
-		return NULL;
-	}
-	object = json_pack("{s:I, s:o, s:s?}", "index",
-			   (json_int_t)delta->choice, "logprobs",
-			   logprobs ? logprobs : json_null(), "finish_reason",
-			   api_finish_name(delta->finish));
 	if (request->kind == REQUEST_CHAT) {
-		json_t *content = json_object();
-
-		if (is_first)
-			json_object_set_new(content, "role",
-					    json_string("assistant"));
-		if (is_first || delta->text.len)
-			json_object_set_new(content, "content",
-					    text_string(&delta->text));
 		json_object_set_new(object, "delta", content);
 	} else {
 		json_object_set_new(object, "text", text_string(&delta->text));
+		json_decref(content);
 	}
 	if (token_ids)
 		json_object_set_new(object, "token_ids", token_ids);
@@ -250,8 +282,53 @@ char *api_answer_chunk(struct api_answer *answer, const struct reply *delta)
 	/* With include_usage every chunk but the last carries a null, as OpenAI's do. */
 	if (request->params.include_usage)
 		json_object_set_new(root, "usage", json_null());
-	choice->is_begun = true;
 	return api_dump(root);
+}
+
+/* The role leads; content that is not there yet is a null, as OpenAI has it. */
+static json_t *first_delta(json_t *content)
+{
+	json_t *first = json_pack("{s:s, s:n}", "role", "assistant", "content");
+
+	json_object_update(first, content);
+	return first;
+}
+
+bool api_answer_chunks(struct api_answer *answer, const struct reply *delta,
+		       bool (*send)(void *arg, char *json), void *arg)
+{
+	struct api_choice *choice = &answer->choices[delta->choice];
+	json_t *logprobs = NULL, *token_ids = NULL, *deltas = NULL;
+	const char *finish;
+	bool is_good = add_tokens(answer, delta, &logprobs, &token_ids) == 0 &&
+		       api_tool_events(choice, delta) == 0;
+
+	if (is_good)
+		deltas = chunk_deltas(choice, delta);
+	finish = finish_name(choice, delta->finish);
+	is_good = deltas != NULL;
+	/* Nothing to say is said where it is the first or the last, or has tokens to show. */
+	if (is_good && !json_array_size(deltas) &&
+	    (!choice->is_begun || finish || logprobs || token_ids))
+		json_array_append_new(deltas, json_object());
+	for (size_t i = 0; is_good && i < json_array_size(deltas); i++) {
+		const bool is_last = i + 1 == json_array_size(deltas);
+		json_t *content = json_array_get(deltas, i);
+
+		content = choice->is_begun ? json_incref(content) :
+					     first_delta(content);
+		is_good = send(arg, chunk(answer, delta, content,
+					  is_last ? finish : NULL, logprobs,
+					  token_ids));
+		/* Tokens go with the first. */
+		logprobs = NULL;
+		token_ids = NULL;
+		choice->is_begun = true;
+	}
+	json_decref(logprobs);
+	json_decref(token_ids);
+	json_decref(deltas);
+	return is_good;
 }
 
 char *api_answer_usage_chunk(const struct api_answer *answer)

@@ -85,10 +85,16 @@ bool api_read_chat(const struct api_context *context, const json_t *body,
 		   struct request *request, struct api_error *error)
 {
 	struct request_params *params = &request->params;
+	const json_t *input = body;
+	json_t *without_tools = NULL;
 	int64_t max_tokens;
+	bool is_good;
 
+	params->takes_tools = request->kind == REQUEST_CHAT;
 	if (!api_read_params(context, body, own_names, params, error) ||
-	    !refuse_other_modalities(body, error))
+	    !refuse_other_modalities(body, error) ||
+	    (params->takes_tools &&
+	     !api_read_tools(context, body, params, error)))
 		return false;
 	/* The newer name of max_tokens; where both are given it counts. */
 	max_tokens = params->max_tokens;
@@ -97,6 +103,17 @@ bool api_read_chat(const struct api_context *context, const json_t *body,
 	    !read_chat_logprobs(body, params, error))
 		return false;
 	params->max_tokens = (uint32_t)max_tokens;
-	return api_chat_ids(context, body, &request->prompt,
-			    &request->nr_prompt, error);
+	/* A model that must not call a tool is not told of any. */
+	if (params->tool_format == TOOL_FORMAT_NONE && api_get(body, "tools")) {
+		without_tools = json_copy((json_t *)body);
+		if (!without_tools)
+			return api_fail(error, 500, NULL, NULL,
+					"out of memory");
+		json_object_del(without_tools, "tools");
+		input = without_tools;
+	}
+	is_good = api_chat_ids(context, input, &request->prompt,
+			       &request->nr_prompt, error);
+	json_decref(without_tools);
+	return is_good;
 }

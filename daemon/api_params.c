@@ -70,7 +70,8 @@ static const char *const common_names[] = {
 };
 
 /* What changes the answer and is not built: the neutral value passes, the rest is refused. */
-static bool refuse_unbuilt(const json_t *body, struct api_error *error)
+static bool refuse_unbuilt(const json_t *body, bool takes_tools,
+			   struct api_error *error)
 {
 	static const struct {
 		const char *name;
@@ -83,6 +84,8 @@ static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 	const json_t *field;
 
 	for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
+		if (takes_tools && strcmp(empties[i].name, "tools") == 0)
+			continue;
 		field = api_get(body, empties[i].name);
 		if (field && json_typeof(field) != empties[i].type)
 			return api_fail(error, 400, empties[i].name,
@@ -94,7 +97,7 @@ static bool refuse_unbuilt(const json_t *body, struct api_error *error)
 					"unsupported", "%s is not supported",
 					empties[i].name);
 	}
-	field = api_get(body, "tool_choice");
+	field = takes_tools ? NULL : api_get(body, "tool_choice");
 	if (field && (!json_is_string(field) ||
 		      (strcmp(json_string_value(field), "none") != 0 &&
 		       strcmp(json_string_value(field), "auto") != 0)))
@@ -219,7 +222,7 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !read_stops(body, params, error) ||
 	    !read_choices(body, params, error) ||
 	    !api_read_sampling(context, body, params, error) ||
-	    !refuse_unbuilt(body, error) ||
+	    !refuse_unbuilt(body, params->takes_tools, error) ||
 	    !api_read_grammar(context, body, params, error))
 		return false;
 	params->max_tokens = (uint32_t)max_tokens;

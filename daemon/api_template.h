@@ -12,17 +12,20 @@
 #include <stddef.h>
 
 #include "daemon/api_error.h"
+#include "daemon/toolparse.h"
 
 struct tarn_template;
 
 /*
- * Which shapes a template takes. With all false, as most of them have it: content is one text,
- * arguments of tool calls are an object, and what is not said is "".
+ * Which shapes a template takes. With all of the first three false, as most of them have it:
+ * content is one text, arguments of tool calls are an object, and what is not said is "".
  */
 struct api_template_traits {
 	bool wants_parts; /* content that is one text is lost: a list of parts is not */
 	bool wants_text_arguments; /* JSON text, which is printed as it stands */
 	bool wants_null_content; /* tool calls beside a content of "" are lost */
+	bool knows_tools; /* tools of a request are in the prompt */
+	enum tool_format tool_format; /* how the model is told to call them */
 };
 
 /* Find out by rendering a few small conversations. @template NULL: all false. */
@@ -40,6 +43,9 @@ void api_template_probe(const struct tarn_template *template,
 json_t *api_template_input(const json_t *body,
 			   const struct api_template_traits *traits, bool all,
 			   struct api_error *error);
+
+/* Whether @tools, of a request, are right; @tools NULL is. Else false with @error filled. */
+bool api_check_tools(const json_t *tools, struct api_error *error);
 
 /*
  * The messages as templates take them: checked copies, with content as one text (or parts) and

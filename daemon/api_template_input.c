@@ -31,12 +31,24 @@ static bool is_among(const char *const *names, const char *name)
 
 /* ---- tools ------------------------------------------------------------------------ */
 
+enum { MAX_TOOLS = 128, MAX_TOOL_NAME = 64 };
+
 static bool wrong_tool(struct api_error *error, size_t place, const char *name,
 		       const json_t *found, const char *must)
 {
 	return api_fail(error, 400, "tools",
 			found ? "invalid_type" : "missing_field",
 			"tools[%zu]%s %s", place, name, must);
+}
+
+static bool is_tool_name(const json_t *name)
+{
+	const size_t len = json_string_length(name);
+
+	return len <= MAX_TOOL_NAME &&
+	       strspn(json_string_value(name),
+		      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+		      "0123456789_-") == len;
 }
 
 static bool check_tool(const json_t *tool, size_t place, json_t *names,
@@ -46,6 +58,7 @@ static bool check_tool(const json_t *tool, size_t place, json_t *names,
 	const json_t *function = json_object_get(tool, "function");
 	const json_t *name = json_object_get(function, "name");
 	const json_t *parameters = json_object_get(function, "parameters");
+	const json_t *description = json_object_get(function, "description");
 
 	if (!json_is_object(tool))
 		return wrong_tool(error, place, "", tool, "must be an object");
@@ -60,6 +73,16 @@ static bool check_tool(const json_t *tool, size_t place, json_t *names,
 	if (!json_is_string(name) || json_string_length(name) == 0)
 		return wrong_tool(error, place, ".function.name", name,
 				  "must be a string that is not empty");
+	if (!is_tool_name(name))
+		return api_fail(
+			error, 400, "tools", "invalid_value",
+			"tools[%zu].function.name must be 1 to %d letters of "
+			"ASCII, digits, _ and -",
+			place, MAX_TOOL_NAME);
+	if (description && !json_is_string(description) &&
+	    !json_is_null(description))
+		return wrong_tool(error, place, ".function.description",
+				  description, "must be a string");
 	if (parameters && !json_is_object(parameters) &&
 	    !json_is_null(parameters))
 		return wrong_tool(error, place, ".function.parameters",
@@ -74,33 +97,43 @@ static bool check_tool(const json_t *tool, size_t place, json_t *names,
 	       api_fail(error, 500, NULL, NULL, "out of memory");
 }
 
-/* @out: what the template gets as tools: null where there are none, as in Transformers. */
-static bool read_tools(const json_t *body, json_t **out,
-		       struct api_error *error)
+bool api_check_tools(const json_t *tools, struct api_error *error)
 {
-	json_t *tools = api_get(body, "tools"), *names, *tool;
 	bool is_good = true;
+	json_t *names, *tool;
 	size_t i;
 
-	*out = NULL;
-	if (!tools || (json_is_array(tools) && json_array_size(tools) == 0)) {
-		*out = json_null();
+	if (!tools)
 		return true;
-	}
 	if (!json_is_array(tools))
 		return api_fail(error, 400, "tools", "invalid_type",
 				"tools must be an array");
+	if (json_array_size(tools) > MAX_TOOLS)
+		return api_fail(error, 400, "tools", "invalid_value",
+				"tools has %zu entries; at most %d are allowed",
+				json_array_size(tools), MAX_TOOLS);
 	names = json_object();
 	if (!names)
 		return api_fail(error, 500, NULL, NULL, "out of memory");
-	json_array_foreach(tools, i, tool)
+	json_array_foreach((json_t *)tools, i, tool)
 	{
 		is_good = is_good && check_tool(tool, i, names, error);
 	}
 	json_decref(names);
-	if (is_good)
-		*out = json_incref(tools);
 	return is_good;
+}
+
+/* @out: what the template gets as tools: null where there are none, as in Transformers. */
+static bool read_tools(const json_t *body, json_t **out,
+		       struct api_error *error)
+{
+	json_t *tools = api_get(body, "tools");
+
+	*out = NULL;
+	if (!api_check_tools(tools, error))
+		return false;
+	*out = json_array_size(tools) ? json_incref(tools) : json_null();
+	return true;
 }
 
 /* ---- the whole --------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  * Templates do not say what they read, and what they do not read they leave
  * out without a word: a list of parts where they print text, the arguments of
  * a call as JSON in quotes, a call whose message has a content of "" and not
- * none. So words that occur nowhere else are put into a conversation, and
+ * none, the tools. So words that occur nowhere else are put into a conversation, and
  * looked for in the prompt.
  */
 #include <stdlib.h>
@@ -113,6 +113,21 @@ static void probe_calls(const struct tarn_template *template,
 	}
 }
 
+static void probe_tools(const struct tarn_template *template,
+			struct api_template_traits *out)
+{
+	static const char *const name[] = { WORD_TOOL, NULL };
+
+	out->knows_tools = holds(template, START TOOLS QUESTION("\"q\"") "]}",
+				 name, NULL) ||
+			   holds(template,
+				 START TOOLS QUESTION("[{\"type\": \"text\", "
+						      "\"text\": \"q\"}]") "]}",
+				 name, NULL);
+	out->tool_format =
+		toolparse_format(tarn_template_source(template, true));
+}
+
 void api_template_probe(const struct tarn_template *template,
 			struct api_template_traits *out)
 {
@@ -121,4 +136,5 @@ void api_template_probe(const struct tarn_template *template,
 		return;
 	probe_content(template, out);
 	probe_calls(template, out);
+	probe_tools(template, out);
 }

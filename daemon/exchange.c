@@ -154,6 +154,11 @@ static void take_start(struct exchange *exchange, const struct reply *reply)
 	}
 }
 
+static bool send_chunk(void *arg, char *json)
+{
+	return sse_send(arg, json);
+}
+
 static void take_delta(struct exchange *exchange, const struct reply *reply)
 {
 	if (!exchange->is_streaming) {
@@ -164,8 +169,8 @@ static void take_delta(struct exchange *exchange, const struct reply *reply)
 	if (!(is_ollama(exchange) ?
 		      ndjson_send(exchange->call,
 				  api_ollama_chunk(&exchange->answer, reply)) :
-		      sse_send(exchange->call,
-			       api_answer_chunk(&exchange->answer, reply))))
+		      api_answer_chunks(&exchange->answer, reply, send_chunk,
+					exchange->call)))
 		cut(exchange, "it reads too slowly");
 }
 

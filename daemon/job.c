@@ -172,6 +172,21 @@ static enum finish_reason finish_of(const struct job *job,
 	return result->is_stuck ? FINISH_ERROR : FINISH_NONE;
 }
 
+/* A token's text; a control token has one only where it marks a tool call. */
+static const char *piece_of(const struct tarn_engine *engine,
+			    const struct request_params *params, int32_t token,
+			    size_t *out_len)
+{
+	const char *piece = tarn_token_piece(engine, token, false, out_len);
+
+	if (params->tool_format == TOOL_FORMAT_NONE || (piece && *out_len))
+		return piece;
+	piece = tarn_token_piece(engine, token, true, out_len);
+	if (piece && !toolparse_is_marker(params->tool_format, piece, *out_len))
+		*out_len = 0;
+	return piece;
+}
+
 int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
 	     const struct tarn_engine *engine, struct queue_item ***replies)
 {
@@ -200,7 +215,7 @@ int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
 			      memory_order_relaxed);
 	if (!result->is_end && !request->params.is_echo_alone) {
 		const char *piece =
-			tarn_token_piece(engine, result->token, false, &len);
+			piece_of(engine, &request->params, result->token, &len);
 
 		rc = textstream_push(&lane->stream, piece, piece ? len : 0,
 				     &lane->delta->text);

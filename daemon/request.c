@@ -37,6 +37,7 @@ void request_put(struct request *request)
 		free((char *)request->params.stops[i].bytes);
 	free(request->params.biases);
 	free(request->params.dry_breakers);
+	free(request->params.tool_names);
 	text_deinit(&request->echo_text);
 	tarn_grammar_destroy(request->params.grammar);
 	free(request->body);

@@ -19,6 +19,7 @@
 #include "daemon/api_error.h"
 #include "daemon/queue.h"
 #include "daemon/textstream.h"
+#include "daemon/toolparse.h"
 #include "engine/engine.h"
 
 enum request_kind {
@@ -57,6 +58,10 @@ struct request_params {
 	bool no_prefix_cache;
 	bool echo; /* the prompt comes before the answer */
 	bool is_echo_alone; /* no answer: the one token that is drawn is dropped */
+	bool takes_tools; /* of its endpoint: tools are no error */
+	bool only_first_call; /* of the calls in an answer */
+	enum tool_format tool_format; /* NONE: no calls are looked for */
+	char *tool_names; /* malloc'ed, as toolparse_init() takes them; or NULL */
 	struct stop_string stops[REQUEST_MAX_STOPS]; /* malloc'ed bytes */
 	uint32_t nr_stops;
 };

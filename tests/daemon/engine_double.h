@@ -31,6 +31,8 @@ static uint32_t double_batch_tokens = 64;
 static uint32_t double_ctx_tokens = 4096;
 static const char *double_template =
 	"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+/* When set, token 1 is a control token with this text. */
+static const char *double_control;
 static unsigned int double_step_us;
 static unsigned int double_load_us;
 static int32_t double_poison =
@@ -172,6 +174,10 @@ const char *tarn_token_piece(const struct tarn_engine *engine, int32_t id,
 	if (id >= DOUBLE_END) {
 		*out_len = special ? strlen(specials[id - DOUBLE_END]) : 0;
 		return specials[id - DOUBLE_END];
+	}
+	if (id == 1 && double_control) {
+		*out_len = special ? strlen(double_control) : 0;
+		return double_control;
 	}
 	*out_len = 1;
 	return &engine->bytes[id];

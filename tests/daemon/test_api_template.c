@@ -111,7 +111,10 @@ TEST(traits_are_found_by_trying)
 {
 	static const struct {
 		const char *source;
-		struct api_template_traits want;
+		struct {
+			bool wants_parts, wants_text_arguments,
+				wants_null_content;
+		} want;
 	} cases[] = {
 		{ plain_source, { false, false, false } },
 		{ text_source, { false, true, false } },
