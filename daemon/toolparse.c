@@ -91,7 +91,7 @@ int toolparse_emit(struct toolparse_out *out, enum toolparse_kind kind,
 static bool begins_bare(const struct marks *marks, const struct text *held,
 			size_t at)
 {
-	return at < held->len && held->bytes[at] &&
+	return at < held->len && held->bytes[at] && held->bytes[at] &&
 	       strchr(marks->bare, held->bytes[at]);
 }
 

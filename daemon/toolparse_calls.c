@@ -18,9 +18,17 @@ struct call {
 
 /* ---- places in JSON text that is known to be right ------------------------ */
 
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Something follows: a bracket closes what is looked at. */
 static size_t next_at(const char *text, size_t at)
 {
-	return at + strspn(text + at, " \t\r\n");
+	while (is_space(text[at]))
+		at++;
+	return at;
 }
 
 static size_t skip_string(const char *text, size_t at)
@@ -34,8 +42,12 @@ static size_t skip_value(const char *text, size_t at)
 {
 	uint32_t depth = 0;
 
-	if (text[at] != '{' && text[at] != '[' && text[at] != '"')
-		return at + strcspn(text + at, " \t\r\n,]}");
+	if (text[at] != '{' && text[at] != '[' && text[at] != '"') {
+		while (!is_space(text[at]) && text[at] != ',' &&
+		       text[at] != ']' && text[at] != '}')
+			at++;
+		return at;
+	}
 	do {
 		if (text[at] == '"') {
 			at = skip_string(text, at);

@@ -39,7 +39,8 @@ static enum look read_mistral_head(struct toolparse *parse, size_t *at)
 	enum look look;
 
 	*at = skip_blank(held, *at);
-	if (*at < held->len && strchr("[{", held->bytes[*at]))
+	if (*at < held->len && held->bytes[*at] &&
+	    strchr("[{", held->bytes[*at]))
 		return LOOK_YES;
 	look = read_name(parse, at);
 	if (look != LOOK_YES)
