@@ -6,8 +6,8 @@
 #include <errno.h>
 
 #include "engine/engine.h"
-#include "tests/engine/tiny_model.h"
 #include "tests/harness.h"
+#include "tests/engine/tiny_engine.h"
 
 enum { NR_PROMPT = 20, NR_NEW = 60, NR_VOCAB_USED = 256 };
 
@@ -24,15 +24,9 @@ FIXTURE_SETUP(penalties)
 	struct tiny_spec spec = tiny_llama(GGUF_TYPE_F32);
 	struct tarn_engine_options options = { .nr_threads = 1,
 					       .kv_bytes = 1 << 20 };
-	char err[256] = "";
 
 	tiny_create(&self->model, &spec);
-	options.model_path = self->model.path;
-	ASSERT_EQ(0,
-		  tarn_engine_create(&options, &self->engine, err, sizeof(err)))
-	{
-		TH_LOG("%s", err);
-	}
+	self->engine = tiny_engine_open(&self->model, options);
 	for (uint32_t i = 0; i < NR_PROMPT; i++)
 		self->prompt[i] =
 			(int32_t)(3 + tiny_u32(&self->model) % NR_VOCAB_USED);

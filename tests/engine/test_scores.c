@@ -7,8 +7,8 @@
 #include <math.h>
 
 #include "engine/engine.h"
-#include "tests/engine/tiny_model.h"
 #include "tests/harness.h"
+#include "tests/engine/tiny_engine.h"
 
 enum { NR_PROMPT = 90, NR_TOP = 4 };
 
@@ -25,15 +25,9 @@ FIXTURE_SETUP(scores)
 	struct tiny_spec spec = tiny_llama(GGUF_TYPE_F32);
 	struct tarn_engine_options options = { .nr_threads = 2,
 					       .kv_bytes = 1 << 20 };
-	char err[256] = "";
 
 	tiny_create(&self->model, &spec);
-	options.model_path = self->model.path;
-	ASSERT_EQ(0,
-		  tarn_engine_create(&options, &self->engine, err, sizeof(err)))
-	{
-		TH_LOG("%s", err);
-	}
+	self->engine = tiny_engine_open(&self->model, options);
 	self->nr_vocab = tarn_engine_info(self->engine)->nr_vocab;
 	for (uint32_t i = 0; i < NR_PROMPT; i++)
 		self->prompt[i] = (int32_t)(3 + tiny_u32(&self->model) % 256);

@@ -7,8 +7,8 @@
 #include <math.h>
 
 #include "engine/engine.h"
-#include "tests/engine/tiny_model.h"
 #include "tests/harness.h"
+#include "tests/engine/tiny_engine.h"
 
 enum {
 	CTX = 8192,
@@ -37,20 +37,13 @@ static struct tarn_engine *engine_open(const struct tiny_model *m,
 				       bool no_prefix_cache)
 {
 	struct tarn_engine_options options = {
-		.model_path = m->path,
 		.nr_threads = 1,
 		.kv_bytes = KV_BYTES,
 		.max_batch_tokens = MAX_BATCH,
 		.no_prefix_cache = no_prefix_cache,
 	};
-	struct tarn_engine *engine = NULL;
-	char err[256] = "";
 
-	ASSERT_EQ(0, tarn_engine_create(&options, &engine, err, sizeof(err)))
-	{
-		TH_LOG("%s", err);
-	}
-	return engine;
+	return tiny_engine_open(m, options);
 }
 
 FIXTURE_SETUP(step)
