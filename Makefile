@@ -17,6 +17,7 @@ SHELL := /bin/bash
 # T=NAME                               only tests whose name contains NAME
 # ROOMS=LIST                           only the tests of these rooms: ROOMS="unit engine"
 # B=DIR                                build in DIR instead of build/
+# NVCC=PATH                            the CUDA compiler; NVCC= builds without the GPU's kernels
 # CI=1                                 check does all that .ci/run asks for
 SAN ?=
 WERROR ?=
@@ -85,7 +86,7 @@ isa_flags = $(if $(filter %_avx2.c,$(1)),$(AVX2_FLAGS)) \
 opt_flags = $(if $(filter kernels/cpu/%,$(1)),$(KERNEL_OPT))
 
 # ---- sources -------------------------------------------------------------------------------
-KERNEL_SRC := $(wildcard kernels/cpu/*.c)
+KERNEL_SRC := $(wildcard kernels/cpu/*.c kernels/cuda/*.c)
 ENGINE_SRC := $(wildcard engine/*.c engine/*/*.c)
 KVPOOL_SRC := $(wildcard engine/kv/kvpool_*.c)
 CLI_SRC := $(wildcard daemon/cli_*.c)
@@ -103,6 +104,29 @@ HELP_OBJ := $(call obj,$(HELP_SRC))
 KVPOOL_OBJ := $(patsubst %.c,$(B)/pic/%.o,$(KVPOOL_SRC))
 TEST_BIN := $(patsubst %.c,$(B)/%,$(TEST_SRC))
 BENCH_BIN := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+
+# Every kernels/cuda/NAME.cu becomes build/gpu/NAME.cubin, and all of them the table that
+# kernels/cuda/images.h tells of. They know nothing of SAN and B: all builds share them. nvcc is
+# looked for on PATH, in CUDA_HOME, and where scripts/setup --cuda puts it.
+CUDA_HOME ?= /usr/local/cuda
+CUDA_CACHE := $(or $(TARN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tarn)/cuda
+ifeq ($(origin NVCC),undefined)
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) \
+	$(wildcard $(CUDA_HOME)/bin/nvcc $(CUDA_CACHE)/nvidia/cu*/bin/nvcc))
+endif
+# -fmad=false: as -ffp-contract=off above.
+NVCC_FLAGS := -std=c++17 -O3 -I. -gencode arch=compute_90a,code=sm_90a -fmad=false
+# A kernel that spills fails the build.
+IMAGE_FLAGS := $(NVCC_FLAGS) -lineinfo -Xptxas=-v,--warn-on-spills,--warning-as-error
+GPU := build/gpu
+IMAGE_NAMES := $(if $(NVCC),$(patsubst kernels/cuda/%.cu,%,$(sort $(wildcard kernels/cuda/*.cu))))
+IMAGES := $(IMAGE_NAMES:%=$(GPU)/%.cubin)
+IMAGE_TABLE := $(if $(wildcard kernels/cuda/images.c),$(GPU)/image_table.o)
+# The probes of scripts/bench-gpu-probe, and what of the CPU's part they compare with.
+PROBES := $(if $(NVCC),$(patsubst tests/bench/%.cu,$(GPU)/%,$(wildcard tests/bench/gpu_*.cu)))
+PROBE_OBJ := $(call obj,$(filter-out kernels/cuda/images.c,$(KERNEL_SRC)) \
+	$(wildcard engine/backend/sample.c engine/backend/sample_filter.c))
+GPU_TESTS := $(patsubst %.c,build/%,tests/engine/test_kvpool_gpu.c $(wildcard tests/gpu/test_*.c))
 
 # A program is built once a file of its room holds main().
 has_main = $(if $(1),$(shell grep -ls '^int main\>' $(1)))
@@ -123,8 +147,10 @@ CI_SAN_ROOMS := unit,kernels,engine,daemon
 # ---- targets -------------------------------------------------------------------------------
 .PHONY: all setup run check test tests bench lint lint-kmod fmt modules install clean help deps
 .PHONY: install-system install-modules vm-modules vm-demo check-debug FORCE
+.PHONY: gpu-probes check-gpu bench-gpu
 
-all: $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
+# The images first: one of them takes longer than all else.
+all: $(IMAGE_TABLE) $(PROGRAMS) $(B)/libengine.a ## build tarnd, tarn and libkvpool.so into build/
 
 setup: ## install the Debian packages that are missing, and the tests' Python packages
 	$(Q)scripts/setup --tests
@@ -145,13 +171,33 @@ else
 	$(Q)$(RUN_TESTS) --build-dir $(B)
 endif
 
-tests: $(TEST_BIN) $(PROGRAMS) ## build the tests without running them
+tests: $(IMAGE_TABLE) $(TEST_BIN) $(PROGRAMS) ## build the tests without running them
 
 test: tests ## run the tests of one build without setting up (T=, ROOMS=, SAN=)
 	$(Q)$(RUN_TESTS) --build-dir $(B)
 
 bench: $(BENCH_BIN) $(PROGRAMS) ## build and run the benchmarks, one after the other
 	$(Q)scripts/run-tests --bench --build-dir $(B) $(if $(T),-t '$(T)')
+
+# Programs under sanitizers are not for the GPU.
+GPU_SUBMAKE = $(SUBMAKE) SAN= B=build
+
+gpu-probes: $(IMAGES) $(PROBES) ## build what scripts/bench-gpu-probe runs
+	$(if $(NVCC),,@echo "no nvcc: scripts/setup --cuda fetches it, NVCC= names it" >&2; exit 1)
+
+check-gpu: ## build and run what needs a GPU: its tests, and every kernel against a reference
+	$(Q)$(GPU_SUBMAKE) all gpu-probes $(GPU_TESTS)
+	$(Q)build/tests/engine/test_kvpool_gpu || { \
+		[ $$? != 4 ] || echo "check-gpu: there is no GPU to check" >&2; exit 1; }
+	$(Q)for mode in check linear-check large-check sample-check; do \
+		scripts/bench-gpu-probe $$mode || exit 1; done
+	$(if $(wildcard tests/gpu/test_*),$(Q)scripts/run-tests --build-dir build gpu)
+
+bench-gpu: ## build and run the GPU's benchmarks, beside PyTorch where it is installed
+	$(Q)$(GPU_SUBMAKE) gpu-probes build/tests/bench/bench_kvcuda
+	$(Q)for mode in time peer linear-time linear-peer large-time large-peer sample-time; do \
+		scripts/bench-gpu-probe $$mode || exit 1; done
+	$(Q)build/tests/bench/bench_kvcuda
 
 lint: ## check style, the arrows between rooms and the kernel module's ABI
 	$(Q)scripts/check-style
@@ -288,7 +334,7 @@ endef
 $(B)/flags: FORCE
 	$(call write_if_changed,$(CC) $(TARN_CFLAGS) $(KERNEL_OPT) $(AVX2_FLAGS) $(AVX512_FLAGS))
 $(B)/libengine.list: FORCE
-	$(call write_if_changed,$(ENGINE_OBJ))
+	$(call write_if_changed,$(ENGINE_OBJ) $(IMAGE_TABLE))
 $(B)/libdaemon.list: FORCE
 	$(call write_if_changed,$(DAEMON_OBJ) $(CLI_OBJ))
 $(B)/libhelp.list: FORCE
@@ -315,7 +361,7 @@ $(B)/obj/%.o: %.c $(B)/flags | deps
 $(B)/pic/%.o: %.c $(B)/flags | deps
 	$(call compile,-fPIC)
 
-$(B)/libengine.a: $(ENGINE_OBJ) $(B)/libengine.list
+$(B)/libengine.a: $(ENGINE_OBJ) $(IMAGE_TABLE) $(B)/libengine.list
 	$(archive)
 $(B)/libdaemon.a: $(DAEMON_OBJ) $(CLI_OBJ) $(B)/libdaemon.list
 	$(archive)
@@ -343,6 +389,59 @@ $(B)/libkvpool.so: $(KVPOOL_OBJ) $(B)/libkvpool.map
 		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) $(filter %.o,$^))
 	$(Q)ln -sf libkvpool.so $(B)/$(KVPOOL_SONAME)
 
+# ---- kernels of the GPU --------------------------------------------------------------------
+$(GPU)/flags: FORCE
+	$(call write_if_changed,$(NVCC) $(IMAGE_FLAGS))
+$(GPU)/images.list: FORCE
+	$(call write_if_changed,$(IMAGE_NAMES))
+
+# What ptxas says of registers and spills is kept in NAME.log; only what else is said is shown.
+$(IMAGES): $(GPU)/%.cubin: kernels/cuda/%.cu $(GPU)/flags
+	$(call msg,NVCC,$<)to=$(GPU)/$*; $(NVCC) $(IMAGE_FLAGS) \
+		-MD -MP -MF $$to.d -MT $@ -cubin -o $@.$$$$ $< >$$to.log.$$$$ 2>&1; ret=$$?; \
+		mv -f $$to.log.$$$$ $$to.log; \
+		if [ $$ret != 0 ]; then cat $$to.log >&2; rm -f $@.$$$$; exit 1; fi; \
+		grep -Ev '^ptxas info |^ +[0-9]+ bytes stack frame' $$to.log >&2; \
+		mv -f $@.$$$$ $@
+
+define image_bytes
+	.balign 64
+image_$(1): .incbin "$(GPU)/$(1).cubin"
+end_$(1):
+name_$(1): .string "$(1)"
+
+endef
+define image_row
+	.quad name_$(1), image_$(1), end_$(1) - image_$(1)
+
+endef
+define image_table
+	.section .rodata.gpu_images, "a", @progbits
+	.globl nr_gpu_images, gpu_image_table
+	.balign 8
+nr_gpu_images: .quad $(words $(IMAGE_NAMES))
+$(foreach name,$(IMAGE_NAMES),$(call image_bytes,$(name)))
+	.section .data.rel.ro.gpu_images, "aw", @progbits
+	.balign 8
+gpu_image_table:
+$(foreach name,$(IMAGE_NAMES),$(call image_row,$(name)))
+	.section .note.GNU-stack, "", @progbits
+endef
+
+# Where nvcc is missing it is said here, once in a build folder.
+$(GPU)/image_table.s: export text = $(image_table)
+$(GPU)/image_table.s: $(GPU)/images.list
+	$(Q)printf '%s\n' "$$text" > $@
+	$(if $(NVCC),,@echo 'no nvcc: built without the kernels of the GPU' \
+		'(scripts/setup --cuda fetches it, NVCC= names it)')
+
+$(GPU)/image_table.o: $(GPU)/image_table.s $(IMAGES)
+	$(call msg,AS,$@)$(CC) -c -o $@.$$$$ $< && mv -f $@.$$$$ $@
+
+$(PROBES): $(GPU)/%: tests/bench/%.cu $(PROBE_OBJ) $(GPU)/flags
+	$(call msg,NVCC,$<)$(NVCC) $(NVCC_FLAGS) -MD -MP -MF $@.d -MT $@ -o $@.$$$$ \
+		$< $(PROBE_OBJ) -lcuda && mv -f $@.$$$$ $@
+
 # ---- tests ---------------------------------------------------------------------------------
 # tests/daemon may call the daemon's functions; every other room sees the engine only.
 TEST_LIBS := $(B)/libhelp.a $(B)/libengine.a
@@ -354,4 +453,5 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	$(call link,$< $(TEST_LIBS))
 
 -include $(patsubst %.c,$(B)/obj/%.d,$(KERNEL_SRC) $(ENGINE_SRC) $(DAEMON_SRC) $(CLI_SRC) \
-	$(TEST_SRC) $(BENCH_SRC) $(HELP_SRC)) $(patsubst %.c,$(B)/pic/%.d,$(KVPOOL_SRC))
+	$(TEST_SRC) $(BENCH_SRC) $(HELP_SRC)) $(patsubst %.c,$(B)/pic/%.d,$(KVPOOL_SRC)) \
+	$(IMAGES:.cubin=.d) $(PROBES:=.d)

@@ -33,12 +33,14 @@ enum {
 enum attn_elem {
 	ATTN_F16,
 	ATTN_F32,
+	ATTN_BF16,
 };
 
 /*
  * One stream's tile, [layer][K|V][kv_head][T][head_dim], T tokens of all
  * layers of the stream. On the CPU K is [T / 16][head_dim][16 tokens] inside
- * its run and V is [T][head_dim]. Tiles lie back to back at stride_bytes.
+ * its run and V is [T][head_dim]; on a GPU both are [T][head_dim]. Tiles lie
+ * back to back at stride_bytes.
  *
  * The dense layout (layout=layer) describes its buffers with the same
  * structure, one layer and one of K and V to a buffer, [t][kv_head][head_dim]

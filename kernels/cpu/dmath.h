@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "kernels/cpu/inline.h"
+
 /* ln 2 in two parts: the first has 33 significant bits, so that n * DMATH_LN2_HI is exact. */
 #define DMATH_LN2_HI 0x1.62e42feep-1
 #define DMATH_LN2_LO 0x1.a39ef35793c76p-33
@@ -19,7 +21,7 @@
 #define DMATH_PIO2_3 0x1.3198a2e037073p-69
 
 /* ln x for normal x > 0: 2 atanh((m - 1) / (m + 1)) by its series, m in [sqrt 1/2, sqrt 2]. */
-static inline double dmath_log(double x)
+KERNEL_INLINE double dmath_log(double x)
 {
 	int e;
 	double m = frexp(x, &e);
@@ -33,7 +35,7 @@ static inline double dmath_log(double x)
 	z2 = z * z;
 	for (int k = 21; k >= 1; k -= 2) /* |z| <= 0.172: the first term left out is below 1e-18 */
 		sum = fma(sum, z2, 1.0 / k);
-	return fma(e, DMATH_LN2_HI, fma(e, DMATH_LN2_LO, 2 * z * sum));
+	return fma((double)e, DMATH_LN2_HI, fma((double)e, DMATH_LN2_LO, 2 * z * sum));
 }
 
 /* e^x for |x| < 700 by its series on [-ln 2 / 2, ln 2 / 2]. */

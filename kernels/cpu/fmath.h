@@ -31,7 +31,7 @@
 #define EXP_P4 0x1.6d8dbcp-10f
 #define EXP_P5 0x1.9f085cp-13f
 
-static inline float fmath_exp(float x)
+KERNEL_INLINE float fmath_exp(float x)
 {
 	float c = EXP_HI < x ? EXP_HI : x; /* as minps(EXP_HI, x): NaN stays */
 	float t = fmaf(c, EXP_LOG2E, EXP_MAGIC);

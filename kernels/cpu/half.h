@@ -10,7 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float f32_from_bits(uint32_t bits)
+#include "kernels/cpu/inline.h"
+
+KERNEL_INLINE float f32_from_bits(uint32_t bits)
 {
 	float f;
 
@@ -18,7 +20,7 @@ static inline float f32_from_bits(uint32_t bits)
 	return f;
 }
 
-static inline uint32_t f32_to_bits(float f)
+KERNEL_INLINE uint32_t f32_to_bits(float f)
 {
 	uint32_t bits;
 
@@ -54,6 +56,16 @@ static inline uint16_t f32_to_f16(float f)
 		       (uint16_t)(f32_to_bits(f32_from_bits(rest) + 0.5f) - f32_to_bits(0.5f));
 	rest += 0xfff + (rest >> 13 & 1);
 	return sign | (uint16_t)((rest >> 13) - (112u << 10));
+}
+
+/* Round to nearest even; NaN stays NaN, quiet. */
+static inline uint16_t f32_to_bf16(float f)
+{
+	uint32_t bits = f32_to_bits(f);
+
+	if ((bits & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)(bits >> 16 | 0x40);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 static inline float bf16_to_f32(uint16_t h)

@@ -199,12 +199,14 @@ static __device__ __forceinline__ void produce(const struct gpu_attn_decode_para
 					       struct decode_smem *sm)
 {
 	uint64_t policy = policy_evict_first();
-	uint32_t nr_units = p->nr_splits * p->kv.nr_kv_heads;
+	uint32_t nr_splits = p->nr_splits_at ? *p->nr_splits_at : p->nr_splits;
+	uint32_t nr_units = nr_splits * p->kv.nr_kv_heads;
 	uint32_t stage = 0;
 	uint32_t n = 0;
 	struct unit next;
 
-	read_unit(p, blockIdx.x, &next);
+	if (blockIdx.x < nr_units)
+		read_unit(p, blockIdx.x, &next);
 	for (uint32_t at = blockIdx.x; at < nr_units; at += gridDim.x, n++) {
 		struct unit unit = next;
 		struct kv_walk walk = { p->pieces + unit.split.next_piece, unit.split.piece,
@@ -655,6 +657,7 @@ extern "C" __global__ void __launch_bounds__(GPU_ATTN_DECODE_THREADS, GPU_ATTN_D
 		}
 		mbar_init_fence();
 	}
+	grid_begin();
 	__syncthreads();
 	if (threadIdx.x < NR_CONSUMERS)
 		consume(&p, sm);

@@ -526,6 +526,7 @@ extern "C" __global__ void __launch_bounds__(GPU_ATTN_PREFILL_THREADS, 1)
 		}
 		mbar_init_fence();
 	}
+	grid_begin();
 	__syncthreads();
 	if (threadIdx.x < GROUP_THREADS) {
 		asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");

@@ -108,7 +108,8 @@ struct gpu_attn_decode_params {
 	float *partial_out; /* [slot][q_head][128], not normalised */
 	float *partial_state; /* [slot][q_head][2]: max * scale_log2, sum */
 	uint32_t *arrivals; /* [seq][kv_head], zero between launches */
-	uint32_t nr_splits; /* of all sequences */
+	const uint32_t *nr_splits_at; /* for graphs; NULL: as below */
+	uint32_t nr_splits; /* of all sequences, where nr_splits_at is NULL */
 	uint32_t nr_q_heads;
 	float scale_log2; /* softmax scale * log2(e) */
 };

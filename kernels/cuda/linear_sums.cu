@@ -10,6 +10,7 @@
  */
 #include <stdint.h>
 #include "kernels/cuda/launch_params.h"
+#include "kernels/cuda/tma.cuh"
 
 extern "C" __global__ void linear_sums(const __grid_constant__ struct gpu_linear_sums_params p)
 {
@@ -19,6 +20,7 @@ extern "C" __global__ void linear_sums(const __grid_constant__ struct gpu_linear
 	uint32_t block = i / p.tile % nr_blocks;
 	float sum = 0.0f;
 
+	grid_begin();
 	if (i / p.tile / nr_blocks * p.tile >= p.nr_tokens)
 		return;
 	if (token < p.nr_tokens && block < p.nr_cols / 32) {

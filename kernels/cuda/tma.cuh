@@ -163,6 +163,13 @@ static __device__ __forceinline__ void grid_launch_next(void)
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+/* Both, for a kernel that has nothing to do before: all of its threads. */
+static __device__ __forceinline__ void grid_begin(void)
+{
+	grid_launch_next();
+	grid_wait();
+}
+
 /* All threads of all CTAs of the cluster; orders their shared-memory accesses. */
 static __device__ __forceinline__ void cluster_sync(void)
 {

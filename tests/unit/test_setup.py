@@ -44,7 +44,8 @@ class Setup(unittest.TestCase):
 
     def run_it(self, *arguments):
         environment = dict(os.environ, PATH=f"{self.folder}:{os.environ['PATH']}", LOG=self.log,
-                           INSTALLED=self.installed, LISTS=os.path.join(self.folder, "lists"))
+                           INSTALLED=self.installed, LISTS=os.path.join(self.folder, "lists"),
+                           TARN_CACHE=os.path.join(self.folder, "cache"))
         return subprocess.run([os.path.join(tap.ROOT, "scripts", "setup"), *arguments], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                               env=environment)
@@ -112,6 +113,18 @@ class Setup(unittest.TestCase):
         self.have()
         self.assertEqual(self.run_it("--check").returncode, 1)
         self.assertEqual(self.calls(), [])
+
+    def test_cuda_compiler_lies_in_the_cache(self):
+        self.have(*self.all_packages())
+        result = self.run_it("--cuda", "--check")
+        self.assertEqual(result.returncode, 1)
+        folder = os.path.join(self.folder, "cache", "cuda")
+        self.assertIn(f"missing: the CUDA compiler in {folder}\n", result.stdout)
+        os.makedirs(folder)
+        with open(os.path.join(folder, "stamp"), "w", encoding="ascii") as f:
+            f.write("of other versions\n")
+        self.assertEqual(self.run_it("--cuda", "--check").returncode, 1)
+        self.assertEqual(os.listdir(folder), ["stamp"])
 
     def test_unknown_option_is_refused(self):
         self.assertEqual(self.run_it("--frobnicate").returncode, 2)
