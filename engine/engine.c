@@ -12,12 +12,17 @@
 #include <unistd.h>
 
 #include "engine/engine_private.h"
+#include "engine/kv/exchange.h"
 #include "engine/model/gguf.h"
 #include "engine/token/utf8.h"
 
 enum {
 	/* Spare KV pages kept warm, at most this, and at most 1/16 of the limit. */
 	SPARE_LIMIT_BYTES = 16 << 20,
+	/* Of a GPU: made ahead of some hundred sequences, a tile or two each. */
+	DEVICE_SPARE_GIB = 8,
+	/* Of a GPU's free memory, once all else is in place, KV may take so many tenths. */
+	DEVICE_TENTHS = 9,
 	MIN_KV_BYTES = 1 << 20,
 	MAX_NAME_BYTES = 200, /* of a model */
 };
@@ -48,10 +53,85 @@ static const char *kv_backend_option(enum tarn_kv_backend b,
 	case TARN_KV_MEMFD:
 		*out = KVPOOL_BACKEND_MEMFD;
 		return "memfd";
+	case TARN_KV_CUDA:
+		*out = KVPOOL_BACKEND_CUDA;
+		return "cuda";
 	default:
 		*out = KVPOOL_BACKEND_AUTO;
 		return "auto";
 	}
+}
+
+/* KV lies where it is computed with: what the options ask for must be that. */
+static int check_kv_backend(const struct backend *b,
+			    const struct tarn_engine_options *o, char *err,
+			    size_t errlen)
+{
+	bool is_device = o->pool && kvpool_features(o->pool) & KVPOOL_F_DEVICE;
+	enum kvpool_backend kind;
+
+	if (!b->is_device && o->kv_backend == TARN_KV_CUDA) {
+		snprintf(err, errlen,
+			 "KV backend cuda: this engine computes on the CPU");
+		return -ENODEV;
+	}
+	if (b->is_device && (o->kv_backend == TARN_KV_MEMFD ||
+			     o->kv_backend == TARN_KV_KERNEL)) {
+		snprintf(
+			err, errlen,
+			"KV backend %s: this engine computes on the GPU, in its own memory",
+			kv_backend_option(o->kv_backend, &kind));
+		return -EINVAL;
+	}
+	if (o->pool && is_device != b->is_device) {
+		snprintf(
+			err, errlen,
+			is_device ?
+				"a pool of device memory is no use to the CPU" :
+				"a pool of the host's memory is no use to the GPU");
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+/*
+ * Bytes that a GPU's KV may take now, what the pool has of them included; @wanted, which may be 0,
+ * is what it shall take some day. 0 or -errno.
+ */
+static int device_kv_bytes(const struct tarn_engine *e, uint64_t wanted,
+			   uint64_t *out_bytes, char *err, size_t errlen)
+{
+	struct kvpool_stat stat = { 0 };
+	uint64_t free_bytes, total_bytes;
+	int rc = kvpool_cuda_memory(e->backend->device, &free_bytes,
+				    &total_bytes);
+
+	if (!rc && e->pool)
+		rc = kvpool_stat(e->pool, &stat);
+	if (rc) {
+		snprintf(err, errlen, "memory of GPU %u: %s",
+			 e->backend->device, strerror(-rc));
+		return rc;
+	}
+	/* What others have taken they may give back; what is not there nobody can. */
+	if (wanted > total_bytes) {
+		snprintf(err, errlen,
+			 "%llu bytes for KV memory: GPU %u has %llu",
+			 (unsigned long long)wanted, e->backend->device,
+			 (unsigned long long)total_bytes);
+		return -EINVAL;
+	}
+	*out_bytes = (free_bytes + stat.charged_bytes) / 10 * DEVICE_TENTHS;
+	return 0;
+}
+
+static uint64_t spare_bytes_of(const struct tarn_engine *e, uint64_t limit)
+{
+	uint64_t most = e->backend->is_device ?
+				(uint64_t)DEVICE_SPARE_GIB << 30 :
+				SPARE_LIMIT_BYTES;
+
+	return limit / 16 < most ? limit / 16 : most;
 }
 
 static int create_pool(struct tarn_engine *e,
@@ -64,10 +144,21 @@ static int create_pool(struct tarn_engine *e,
 		.quota_bytes = o->pool_quota_bytes,
 		.shared_quota_bytes = o->pool_quota_bytes,
 	};
-	const char *backend = kv_backend_option(o->kv_backend, &po.backend);
-	int rc;
+	const char *backend = kv_backend_option(
+		e->backend->is_device ? TARN_KV_CUDA : o->kv_backend,
+		&po.backend);
+	int rc = 0;
 
-	po.limit_bytes = o->kv_bytes ? o->kv_bytes : mem_available_bytes() / 2;
+	po.device = e->backend->device;
+	if (e->backend->is_device)
+		rc = device_kv_bytes(e, o->kv_bytes, &po.limit_bytes, err,
+				     errlen);
+	else
+		po.limit_bytes = mem_available_bytes() / 2;
+	if (rc)
+		return rc;
+	if (o->kv_bytes)
+		po.limit_bytes = o->kv_bytes;
 	if (po.limit_bytes < MIN_KV_BYTES) {
 		snprintf(
 			err, errlen,
@@ -75,9 +166,7 @@ static int create_pool(struct tarn_engine *e,
 			(unsigned long long)po.limit_bytes, MIN_KV_BYTES);
 		return -EINVAL;
 	}
-	po.spare_limit_bytes = po.limit_bytes / 16 < SPARE_LIMIT_BYTES ?
-				       po.limit_bytes / 16 :
-				       SPARE_LIMIT_BYTES;
+	po.spare_limit_bytes = spare_bytes_of(e, po.limit_bytes);
 	rc = kvpool_open(&po, &e->pool);
 	if (rc && o->pool_name)
 		snprintf(err, errlen, "pool \"%s\", KV backend %s: %s",
@@ -96,21 +185,11 @@ static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 {
 	bool is_shared = o->pool || o->pool_name;
 	struct kvpool_stat stat;
-	int rc = 0;
+	int rc = check_kv_backend(e->backend, o, err, errlen);
 
-	if (o->kv_backend == TARN_KV_CUDA) {
-		snprintf(err, errlen,
-			 "KV backend cuda: this engine computes on the CPU");
-		return -ENODEV;
-	}
+	if (rc)
+		return rc;
 	if (o->pool) {
-		/* Its kernels run here: a device's addresses are none they could touch. */
-		if (kvpool_features(o->pool) & KVPOOL_F_DEVICE) {
-			snprintf(
-				err, errlen,
-				"a pool of device memory is no use to the CPU");
-			return -EOPNOTSUPP;
-		}
 		e->pool = kvpool_get(o->pool);
 	} else {
 		rc = create_pool(e, o, err, errlen);
@@ -133,6 +212,28 @@ static int open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
 	/* A pool that was there keeps its own limit. */
 	e->info.kv_limit_bytes = stat.limit_bytes;
 	return 0;
+}
+
+/*
+ * A GPU's pool is this process' own: with others of the uid it shares over an exchange. Without
+ * one it goes on alone, and @note says why.
+ */
+static void open_exchange(struct tarn_engine *e,
+			  const struct tarn_engine_options *o, char *note,
+			  size_t size)
+{
+	struct kv_exchange_options eo = { .pool = e->pool };
+	char why[256];
+
+	if (!e->backend->is_device || o->pool || o->no_prefix_sharing ||
+	    o->no_prefix_cache)
+		return;
+	if (kv_exchange_create(&eo, &e->exchange, why, sizeof(why))) {
+		snprintf(note, size, "prefixes are not shared: %s", why);
+		return;
+	}
+	e->salt_secret = *kv_exchange_secret(e->exchange);
+	e->info.shares_prefixes = true;
 }
 
 /* ---- loading -------------------------------------------------------------------- */
@@ -159,9 +260,13 @@ static int create_backend(struct tarn_engine *e,
 	int rc;
 
 	if (o->device == TARN_DEVICE_CUDA) {
-		snprintf(err, errlen,
-			 "device cuda: this build computes on the CPU alone");
-		return -ENODEV;
+		if (!o->precise)
+			return backend_gpu_create(&bo, &e->backend, err,
+						  errlen);
+		snprintf(
+			err, errlen,
+			"device cuda computes in bf16: --precise is the CPU's");
+		return -EINVAL;
 	}
 	rc = backend_cpu_create(&bo, &e->backend);
 	if (rc == -EINVAL)
@@ -169,6 +274,21 @@ static int create_backend(struct tarn_engine *e,
 			 o->nr_threads);
 	else if (rc)
 		snprintf(err, errlen, "starting threads: %s", strerror(-rc));
+	return rc;
+}
+
+/* Packed by the backend, on a GPU copied there. */
+static int load_weights(struct tarn_engine *e,
+			const struct tarn_engine_options *o,
+			uint8_t out_digest[BACKEND_DIGEST_BYTES], char *err,
+			size_t errlen)
+{
+	int rc = e->backend->ops->load(e->backend, load_progress,
+				       (void *)(uintptr_t)o, out_digest);
+
+	if (rc && rc != -ECANCELED && e->backend->is_device)
+		snprintf(err, errlen, "device cuda: loading the weights: %s",
+			 rc == -ENOMEM ? "not enough memory" : strerror(-rc));
 	return rc;
 }
 
@@ -182,10 +302,12 @@ static int check_cache(struct tarn_engine *e, char *err, size_t errlen)
 			     &miss);
 
 	kv_seq_close(seq);
-	if (rc != -ENOSPC)
-		return rc == -EAGAIN ?
-			       0 :
-			       rc; /* others hold a shared pool for now */
+	if (!rc || rc == -EAGAIN) /* others hold a shared pool for now */
+		return 0;
+	if (rc != -ENOSPC) {
+		snprintf(err, errlen, "KV memory: %s", strerror(-rc));
+		return rc;
+	}
 	snprintf(
 		err, errlen,
 		"%llu bytes for KV memory hold no sequence of this model: it takes pages for "
@@ -196,7 +318,27 @@ static int check_cache(struct tarn_engine *e, char *err, size_t errlen)
 	return -EINVAL;
 }
 
-static int prepare_backend(struct tarn_engine *e)
+/*
+ * What a GPU has left is known once weights and activations are in place: the pool, which has taken
+ * next to nothing yet, keeps within it, unless the options gave it a limit.
+ */
+static int fit_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
+		    char *err, size_t errlen)
+{
+	uint64_t bytes;
+	int rc;
+
+	if (!e->backend->is_device || o->pool || o->kv_bytes)
+		return 0;
+	rc = device_kv_bytes(e, 0, &bytes, err, errlen);
+	if (rc || bytes >= e->info.kv_limit_bytes)
+		return rc;
+	rc = kvpool_set_limit(e->pool, bytes ? bytes : 1);
+	e->info.kv_limit_bytes = bytes;
+	return rc ? rc : check_cache(e, err, errlen);
+}
+
+static int prepare_backend(struct tarn_engine *e, char *err, size_t errlen)
 {
 	const struct model_config *c = &e->model.config;
 	struct backend_shape shape = {
@@ -209,6 +351,7 @@ static int prepare_backend(struct tarn_engine *e)
 		.max_rows = e->info.max_batch_tokens,
 		.nr_streams = e->model.nr_streams,
 		.nr_ropes = c->nr_ropes,
+		.kv_base = (uintptr_t)kvpool_base(e->pool),
 	};
 
 	for (uint32_t i = 0; i < shape.nr_streams; i++)
@@ -223,7 +366,7 @@ static int prepare_backend(struct tarn_engine *e)
 					   e->model.rope_factors :
 					   NULL,
 		};
-	return e->backend->ops->prepare(e->backend, &shape);
+	return e->backend->ops->prepare(e->backend, &shape, err, errlen);
 }
 
 static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
@@ -239,11 +382,15 @@ static int create_cache(struct tarn_engine *e, const struct gguf *gguf,
 		.max_append_tokens = e->info.max_batch_tokens,
 		.prefix_cache = prefix_cache,
 		.share_prefixes = e->info.shares_prefixes,
+		.exchange = e->exchange,
+		.is_k_by_token = e->backend->is_device,
 	};
 	int rc = engine_identity_init(e, gguf, weights, &ko.root);
 
 	if (rc)
 		return rc;
+	if (e->backend->is_device)
+		ko.slack_bytes = spare_bytes_of(e, e->info.kv_limit_bytes);
 	memcpy(ko.streams, e->model.streams, sizeof(ko.streams));
 	rc = kv_cache_create(&ko, &e->kv);
 	if (rc)
@@ -298,7 +445,7 @@ static int load_model(struct tarn_engine *e,
 		      const struct gguf *gguf, char *err, size_t errlen)
 {
 	uint8_t weights[BACKEND_DIGEST_BYTES];
-	char warning[512] = "";
+	char warning[512] = "", note[320] = "";
 	int rc = tokenizer_create(
 		gguf, o->allow_unknown_pre ? TOKENIZER_ALLOW_UNKNOWN_PRE : 0,
 		&e->tokenizer, warning, sizeof(warning));
@@ -317,23 +464,27 @@ static int load_model(struct tarn_engine *e,
 	if (!rc)
 		rc = open_pool(e, o, err, errlen);
 	if (!rc)
+		open_exchange(e, o, note, sizeof(note));
+	if (!rc)
 		rc = engine_text_init(e, gguf, warning, sizeof(warning));
 	if (!rc)
-		rc = e->backend->ops->load(e->backend, load_progress,
-					   (void *)(uintptr_t)o, weights);
+		rc = load_weights(e, o, weights, err, errlen);
 	if (!rc)
 		rc = create_cache(e, gguf, weights, !o->no_prefix_cache);
 	if (!rc)
 		rc = check_cache(e, err, errlen);
 	if (!rc)
-		rc = prepare_backend(e);
+		rc = prepare_backend(e, err, errlen);
+	if (!rc)
+		rc = fit_pool(e, o, err, errlen);
 	if (!rc)
 		rc = engine_step_init(e);
 	if (!rc)
 		rc = structured_create(e->tokenizer, e->model.config.n_vocab,
 				       &e->structured);
 	if (!rc)
-		snprintf(err, errlen, "%s", warning);
+		snprintf(err, errlen, "%s%s%s", warning,
+			 warning[0] && note[0] ? "; " : "", note);
 	return rc;
 }
 
@@ -399,9 +550,9 @@ static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
 	return 0;
 }
 
-int tarn_engine_create(const struct tarn_engine_options *o,
-		       struct tarn_engine **out_engine, char *err,
-		       size_t errlen)
+/* On the device that the options name. */
+static int create_on(const struct tarn_engine_options *o,
+		     struct tarn_engine **out_engine, char *err, size_t errlen)
 {
 	struct tarn_engine *e;
 	struct gguf *gguf;
@@ -447,6 +598,53 @@ int tarn_engine_create(const struct tarn_engine_options *o,
 	return 0;
 }
 
+/* Whether auto tries the GPU: one is there, and nothing asked for is the CPU's alone. */
+static bool is_for_gpu(const struct tarn_engine_options *o)
+{
+	if (o->precise || o->pool_name || o->kv_backend == TARN_KV_KERNEL ||
+	    o->kv_backend == TARN_KV_MEMFD)
+		return false;
+	if (o->pool && !(kvpool_features(o->pool) & KVPOOL_F_DEVICE))
+		return false;
+	return backend_gpu_is_there(0);
+}
+
+/* Whether what the GPU refused may be tried on the CPU: not what was stopped, or is the GPU's. */
+static bool is_for_cpu_then(const struct tarn_engine_options *o, int rc)
+{
+	return rc && rc != -ECANCELED && rc != -ENOENT && rc != -EACCES &&
+	       !o->pool && o->kv_backend != TARN_KV_CUDA;
+}
+
+int tarn_engine_create(const struct tarn_engine_options *o,
+		       struct tarn_engine **out_engine, char *err,
+		       size_t errlen)
+{
+	struct tarn_engine_options on = *o;
+	char why[512], also[512];
+	int rc;
+
+	if (o->device != TARN_DEVICE_AUTO)
+		return create_on(o, out_engine, err, errlen);
+	on.device = is_for_gpu(o) ? TARN_DEVICE_CUDA : TARN_DEVICE_CPU;
+	if (on.device == TARN_DEVICE_CPU)
+		return create_on(&on, out_engine, err, errlen);
+	rc = create_on(&on, out_engine, why, sizeof(why));
+	if (is_for_cpu_then(o, rc)) {
+		on.device = TARN_DEVICE_CPU;
+		rc = create_on(&on, out_engine, also, sizeof(also));
+		if (rc)
+			snprintf(err, errlen, "%s", also);
+		else
+			snprintf(err, errlen,
+				 "the CPU computes, the GPU does not: %s%s%s",
+				 why, also[0] ? "; " : "", also);
+		return rc;
+	}
+	snprintf(err, errlen, "%s", why);
+	return rc;
+}
+
 void tarn_engine_destroy(struct tarn_engine *e)
 {
 	if (!e)
@@ -456,6 +654,7 @@ void tarn_engine_destroy(struct tarn_engine *e)
 	/* What the last ones left is there for whoever comes next. */
 	tarn_engine_tidy(e);
 	kv_cache_destroy(e->kv);
+	kv_exchange_destroy(e->exchange);
 	kvpool_put(e->pool);
 	engine_text_deinit(e);
 	structured_destroy(e->structured);

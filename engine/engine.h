@@ -48,9 +48,10 @@ struct tarn_engine_options {
 	const char *model_path; /* a GGUF file */
 	uint32_t nr_threads; /* 0: one per core this process may use */
 	uint32_t ctx_tokens; /* most tokens of one sequence; 0: the model's */
+	/* AUTO: a GPU where one works and takes the model, else the CPU. */
 	enum tarn_device device;
 	enum tarn_kv_backend kv_backend;
-	uint64_t kv_bytes; /* all KV memory; 0: half of MemAvailable, see tarn_engine_info */
+	uint64_t kv_bytes; /* all KV memory; 0: half of MemAvailable, 9/10 of a GPU's free */
 	/*
 	 * A pool that other processes use too, by its name: with the kernel backend, made (of
 	 * kv_bytes) where it is not there. NULL: one of this engine's own.
@@ -60,7 +61,10 @@ struct tarn_engine_options {
 	uint64_t pool_quota_bytes;
 	/* In place of all that: a pool that is open; the engine takes a reference. */
 	struct kvpool *pool;
-	/* Of a pool that is named or given: prefixes are neither published nor looked for there. */
+	/*
+	 * Of a pool that is named or given, and of a GPU's, which processes of one uid share
+	 * without a name: prefixes are neither published nor looked for there.
+	 */
 	bool no_prefix_sharing;
 	enum tarn_prefix_scope prefix_scope;
 	bool precise; /* float32 activations and KV */
@@ -98,7 +102,7 @@ struct tarn_engine_info {
 	const char *device; /* "cpu (avx512)" */
 	const char *kv_backend; /* "memfd" */
 	const char *pool_name; /* NULL: the pool has none */
-	bool shares_prefixes; /* with other engines on the pool */
+	bool shares_prefixes; /* with other engines on the pool, or the GPU */
 	const char *fingerprint; /* the numerics id, short: system_fingerprint */
 	uint64_t nr_params;
 	uint64_t weight_bytes; /* packed */

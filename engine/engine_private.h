@@ -48,11 +48,12 @@ struct tarn_engine {
 	bool no_prefix_cache;
 
 	struct kvpool *pool;
+	struct kv_exchange *exchange; /* NULL: none */
 	struct kv_cache *kv;
 	struct plan_builder *plans;
 	struct step_arrays step;
 	struct kvpool_key
-		salt_secret; /* of this process, or of all that share the pool */
+		salt_secret; /* of this process, or of all that it shares with */
 	enum tarn_prefix_scope prefix_scope;
 
 	atomic_uint_least64_t nr_seqs, nr_steps, prompt_tokens,

@@ -26,6 +26,8 @@ static int sha256_parts(const void *const *parts, const size_t *lens, size_t nr,
 	return ok ? 0 : -ENOMEM;
 }
 
+static const char *const kv_names[] = { "f16", "f32", "bf16" };
+
 int engine_identity_init(struct tarn_engine *e, const struct gguf *gguf,
 			 const uint8_t weights[BACKEND_DIGEST_BYTES],
 			 struct kvpool_key *out_root)
@@ -33,12 +35,11 @@ int engine_identity_init(struct tarn_engine *e, const struct gguf *gguf,
 	char text[160];
 	size_t header_len;
 	const void *header = gguf_header(gguf, &header_len);
-	int n = snprintf(text, sizeof(text), "tarn/%d/%s/kv-%s/T%u",
-			 CONTRACT_VERSION, e->backend->numerics,
-			 e->backend->kv_elem == ATTN_F16 ? "f16" : "f32",
-			 kv_tile_tokens(e->model.streams, e->model.nr_streams,
-					e->backend->kv_elem == ATTN_F16 ? 2 :
-									  4));
+	int n = snprintf(
+		text, sizeof(text), "tarn/%d/%s/kv-%s/T%u", CONTRACT_VERSION,
+		e->backend->numerics, kv_names[e->backend->kv_elem],
+		kv_tile_tokens(e->model.streams, e->model.nr_streams,
+			       e->backend->kv_elem == ATTN_F32 ? 4 : 2));
 	const void *parts[] = { text, weights, header };
 	size_t lens[] = { (size_t)n, BACKEND_DIGEST_BYTES, header_len };
 	int rc = sha256_parts(parts, lens, 3, out_root->bytes);

@@ -185,7 +185,7 @@ static int compute(struct tarn_engine *e)
 	for (uint32_t s = 0; s < e->model.nr_streams && !rc; s++) {
 		batch.tiles[s] = a->tiles[s];
 		rc = plan_build(e->plans, e->kv, s, a->items, a->nr_items,
-				BACKEND_UNIT_ROWS, &batch.plans[s]);
+				e->backend->unit_rows, &batch.plans[s]);
 	}
 	if (!rc)
 		rc = e->backend->ops->begin(e->backend, &batch);
@@ -193,14 +193,22 @@ static int compute(struct tarn_engine *e)
 		return rc;
 	model_forward(&e->model, e->backend);
 	e->backend->ops->sample(e->backend, a->samples, a->nr_out);
-	return e->backend->ops->submit(e->backend);
+	rc = e->backend->ops->submit(e->backend);
+	/* Also where it failed: work that was started may still use what is given up next. */
+	if (e->backend->is_device) {
+		int fenced = kv_cache_fence(
+			e->kv, e->backend->ops->stream(e->backend));
+
+		rc = rc ? rc : fenced;
+	}
+	return rc;
 }
 
 /* The step failed as a whole: no sequence holds a token that was not computed. */
 static void undo(struct tarn_engine *e, const struct tarn_work *work,
 		 uint32_t nr, int rc, struct tarn_result *out)
 {
-	(void)e;
+	e->step.nr_out = 0; /* no row has logits */
 	for (uint32_t i = 0; i < nr; i++) {
 		struct tarn_seq *seq = work[i].seq;
 

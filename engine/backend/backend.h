@@ -56,6 +56,7 @@ struct backend_shape {
 	uint32_t max_rows; /* M at most */
 	uint32_t nr_streams;
 	struct attn_layout layouts[BACKEND_MAX_STREAMS];
+	uint64_t kv_base; /* is_device: every tile lies a multiple of its stride behind it */
 	uint32_t nr_ropes;
 	struct backend_rope {
 		double base;
@@ -73,6 +74,8 @@ struct backend_tensor {
 	uint32_t nr_rows; /* outputs */
 	uint32_t nr_cols; /* inputs; a vector has one row */
 	const void *data;
+	bool is_looked_up; /* a matrix whose rows embed() reads */
+	bool is_multiplied; /* a matrix that some product takes */
 };
 
 /* One step's batch. Arrays stay the caller's and untouched until submit() returned. */
@@ -165,6 +168,12 @@ struct backend_ops {
 	int (*add_vector)(struct backend *b, const struct backend_tensor *t,
 			  int *out_id, char *err, size_t errlen);
 	/*
+	 * Matrices that are always multiplied with one input together, by one call of linear() or
+	 * gated() in this order: a device may keep them as one. Before load(). NULL: it has no use
+	 * for that.
+	 */
+	void (*join)(struct backend *b, const int *matrices, uint32_t nr);
+	/*
 	 * Bring all declared weights into place. @progress as in engine.h, may be NULL;
 	 * @out_digest: SHA-256 over the SHA-256 of each tensor's bytes as in the file: first
 	 * vectors, then matrices, in order of declaration. -ECANCELED by @progress, -ENOMEM.
@@ -174,8 +183,12 @@ struct backend_ops {
 		    uint8_t out_digest[BACKEND_DIGEST_BYTES]);
 	/* Bytes of packed weights. */
 	uint64_t (*weight_bytes)(const struct backend *b);
-	/* Make room for batches of @shape; called once, after load(). */
-	int (*prepare)(struct backend *b, const struct backend_shape *shape);
+	/*
+	 * Make room for batches of @shape; called once, after load(). -ENOTSUP for a shape without
+	 * kernels, with @err naming it.
+	 */
+	int (*prepare)(struct backend *b, const struct backend_shape *shape,
+		       char *err, size_t errlen);
 	void (*destroy)(struct backend *b);
 
 	/*
@@ -220,6 +233,8 @@ struct backend_ops {
 	int (*submit)(struct backend *b);
 	/* Row @i of LOGITS in host memory, float [n_vocab]; valid until the next begin(). */
 	const float *(*logits_row)(struct backend *b, uint32_t i);
+	/* The stream that steps run on, a CUstream; NULL where the CPU computes. */
+	void *(*stream)(struct backend *b);
 };
 
 struct backend {
@@ -229,15 +244,29 @@ struct backend {
 	const char *numerics;
 	enum attn_elem kv_elem;
 	uint32_t nr_threads; /* of the host that compute */
+	uint32_t unit_rows; /* query rows a unit of its plans may have */
+	/* KV lies in memory of GPU number @device, K and V both [T][head_dim] in their runs. */
+	bool is_device;
+	uint32_t device;
 };
 
 struct backend_options {
 	uint32_t nr_threads;
 	bool precise;
+	uint32_t device; /* the GPU's ordinal */
 };
 
 /* Return: 0, -EINVAL (threads), -ENOMEM. */
 int backend_cpu_create(const struct backend_options *options,
 		       struct backend **out_backend);
+/*
+ * The NVIDIA GPU. Return: 0; with @err saying what is missing: -ENODEV (no driver, no such GPU, one
+ * of another kind, a build without its kernels), -EOPNOTSUPP (a driver that is too old); -EINVAL
+ * (threads), -ENOMEM, -EIO.
+ */
+int backend_gpu_create(const struct backend_options *options,
+		       struct backend **out_backend, char *err, size_t errlen);
+/* Whether to try: a GPU that KV memory can lie on, and a build with its kernels. */
+bool backend_gpu_is_there(uint32_t device);
 
 #endif /* TARN_ENGINE_BACKEND_H */

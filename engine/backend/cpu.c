@@ -72,6 +72,7 @@ int backend_cpu_create(const struct backend_options *options,
 	snprintf(cpu->name, sizeof(cpu->name), "cpu (%s)", cpu->kernels->isa);
 	cpu->base.ops = &cpu_ops;
 	cpu->base.nr_threads = nr;
+	cpu->base.unit_rows = BACKEND_UNIT_ROWS;
 	cpu->base.name = cpu->name;
 	/* Integer paths agree between instruction sets, so none is named here. */
 	cpu->base.numerics = options->precise ? "1/cpu/f32" : "1/cpu/int8";

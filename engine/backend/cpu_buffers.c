@@ -154,7 +154,8 @@ static int prepare_ropes(struct cpu_backend *cpu)
 	return 0;
 }
 
-int cpu_prepare(struct backend *b, const struct backend_shape *shape)
+int cpu_prepare(struct backend *b, const struct backend_shape *shape, char *err,
+		size_t errlen)
 {
 	struct cpu_backend *cpu = to_cpu(b);
 	uint32_t rows = shape->max_rows;
@@ -163,6 +164,8 @@ int cpu_prepare(struct backend *b, const struct backend_shape *shape)
 	bool q = cpu->has_quantised;
 	int rc;
 
+	(void)err; /* every shape that the model's reader lets pass has kernels */
+	(void)errlen;
 	cpu->shape = *shape;
 	rc = slot_alloc(&cpu->slots[SLOT_X], rows, shape->n_embd, false);
 	if (!rc)

@@ -161,7 +161,8 @@ int cpu_load(struct backend *b, int (*progress)(void *arg, double fraction),
 void cpu_weights_free(struct cpu_backend *cpu);
 
 /* cpu_buffers.c */
-int cpu_prepare(struct backend *b, const struct backend_shape *shape);
+int cpu_prepare(struct backend *b, const struct backend_shape *shape, char *err,
+		size_t errlen);
 /* Room for @rows rows of logits, and for @nr_slots partial states of attention. */
 int cpu_reserve_out(struct cpu_backend *cpu, uint32_t rows);
 int cpu_reserve_attn_slots(struct cpu_backend *cpu, uint32_t nr_slots);

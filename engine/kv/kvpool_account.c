@@ -202,7 +202,8 @@ static uint64_t purge_one(struct kvpool_mem *mem)
 
 uint64_t kvpool_purge_locked(struct kvpool_local *pool, uint64_t bytes,
 			     struct kvpool_mem *self,
-			     const struct kvpool_owner *owner)
+			     const struct kvpool_owner *owner,
+			     bool with_exported)
 {
 	bool was_making_room = pool->is_making_room;
 	uint64_t purged = 0;
@@ -213,8 +214,9 @@ uint64_t kvpool_purge_locked(struct kvpool_local *pool, uint64_t bytes,
 	     mem = next) {
 		next = TAILQ_NEXT(mem, volatile_link);
 		/* Exported pages live on elsewhere: dropping our mapping frees nothing. */
-		if (mem == self || !mem->nr_committed || mem->is_exported ||
-		    mem->is_imported || (owner && mem->account != owner) ||
+		if (mem == self || !mem->nr_committed ||
+		    (mem->is_exported && !with_exported) || mem->is_imported ||
+		    (owner && mem->account != owner) ||
 		    pthread_mutex_trylock(&mem->lock))
 			continue;
 		purged += purge_one(mem);
@@ -263,7 +265,8 @@ static int charge_owner(struct kvpool_mem *self, uint64_t bytes)
 	pool->is_making_room = false;
 	room = kvpool_owner_room_locked(self);
 	if (bytes > room)
-		kvpool_purge_locked(pool, bytes - room, self, self->account);
+		kvpool_purge_locked(pool, bytes - room, self, self->account,
+				    false);
 	return bytes <= kvpool_owner_room_locked(self) ? 0 : -EDQUOT;
 }
 
@@ -283,8 +286,8 @@ int kvpool_charge_locked(struct kvpool_mem *self, uint64_t nr_new,
 	if (bytes && excess_bytes(pool, bytes))
 		kvpool_drop_spare_locked(pool, excess_bytes(pool, bytes), self);
 	if (bytes && excess_bytes(pool, bytes))
-		kvpool_purge_locked(pool, excess_bytes(pool, bytes), self,
-				    NULL);
+		kvpool_purge_locked(pool, excess_bytes(pool, bytes), self, NULL,
+				    false);
 	if (bytes && excess_bytes(pool, bytes)) {
 		kvpool_event_locked(pool, KVPOOL_EVENT_LIMIT, self->id, bytes);
 		return -ENOSPC;

@@ -132,7 +132,8 @@ static bool uncharge(struct kvpool_mem *mem, const struct kvpool_commit *commit,
 	if (is_short)
 		freed = kvpool_drop_spare_locked(pool, UINT64_MAX, mem);
 	if (is_short && freed < wanted)
-		freed += kvpool_purge_locked(pool, wanted - freed, mem, NULL);
+		freed += kvpool_purge_locked(pool, wanted - freed, mem, NULL,
+					     false);
 	pthread_mutex_unlock(&pool->lock);
 	return freed > 0;
 }
@@ -265,6 +266,15 @@ int kvpool_local_seal(struct kvpool_buf *buf, uint64_t n)
 	return err;
 }
 
+/* Whether pages [0, @end) of a source are there. mem->lock held. */
+static int check_source(const struct kvpool_mem *mem, uint64_t end)
+{
+	return mem->is_imported ||
+			       kvpool_map_count(mem->committed, 0, end) == end ?
+		       0 :
+		       -ERANGE;
+}
+
 int kvpool_local_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 		       uid_t owner, struct kvpool_buf **out_buf)
 {
@@ -277,19 +287,60 @@ int kvpool_local_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 	if (err)
 		return err;
 	pthread_mutex_lock(&mem->lock);
-	if (!mem->is_imported &&
-	    kvpool_map_count(mem->committed, 0, end) != end)
-		err = -ERANGE;
+	err = check_source(mem, end);
+	pthread_mutex_unlock(&mem->lock);
+	/* Without the source's lock: who makes room may have to wait for one who holds it. */
 	if (!err)
 		err = kvpool_local_commit(copy, 0, end * kvpool_page(mem));
-	if (!err)
-		err = mem->pool->ops->copy(kvpool_local_buf(copy)->mem, mem, n);
-	pthread_mutex_unlock(&mem->lock);
+	if (!err) {
+		pthread_mutex_lock(&mem->lock);
+		err = check_source(mem, end);
+		if (!err)
+			err = mem->pool->ops->copy(kvpool_local_buf(copy)->mem,
+						   mem, n);
+		pthread_mutex_unlock(&mem->lock);
+	}
 	if (err)
 		kvpool_buf_put(copy);
 	else
 		*out_buf = copy;
 	return err;
+}
+
+int kvpool_local_check(struct kvpool_buf *buf, uint64_t offset, uint64_t len,
+		       bool is_write)
+{
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
+	uint64_t first = offset / kvpool_page(mem);
+	uint64_t end = kvpool_to_pages(mem, offset + len);
+	int err = 0;
+
+	pthread_mutex_lock(&mem->lock);
+	if (is_write && is_closed(mem, offset))
+		err = -EPERM;
+	else if (!mem->is_imported &&
+		 kvpool_map_count(mem->committed, first, end) != end - first)
+		err = -ERANGE;
+	pthread_mutex_unlock(&mem->lock);
+	return err;
+}
+
+int kvpool_local_covers(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
+{
+	struct kvpool_mem *mem = kvpool_local_buf(buf)->mem;
+	uint64_t first = offset / kvpool_page(mem);
+	uint64_t end = kvpool_to_pages(mem, offset + len);
+	bool is_there;
+
+	pthread_mutex_lock(&mem->lock);
+	if (mem->is_imported)
+		is_there = !mem->pool->ops->covers ||
+			   mem->pool->ops->covers(mem, first, end);
+	else
+		is_there = kvpool_map_count(mem->committed, first, end) ==
+			   end - first;
+	pthread_mutex_unlock(&mem->lock);
+	return is_there ? 0 : -ERANGE;
 }
 
 int kvpool_local_buf_stat(struct kvpool_buf *buf,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/kv/kvpool_cuda.h"
 
@@ -59,6 +60,43 @@ int kvpool_cuda_check(uint32_t device, char *err, size_t errlen)
 
 	return find_device(device, &driver, &found, errlen ? err : NULL,
 			   errlen);
+}
+
+static int read_memory(const struct cuda_driver *driver, cuda_context context,
+		       uint64_t *out_free, uint64_t *out_total)
+{
+	size_t free_bytes, total_bytes;
+	int err = cuda_errno(driver->CtxPushCurrent(context));
+
+	if (err)
+		return err;
+	err = cuda_errno(driver->MemGetInfo(&free_bytes, &total_bytes));
+	driver->CtxPopCurrent(&context);
+	if (err)
+		return err;
+	*out_free = free_bytes;
+	if (out_total)
+		*out_total = total_bytes;
+	return 0;
+}
+
+int kvpool_cuda_memory(uint32_t device, uint64_t *out_free, uint64_t *out_total)
+{
+	const struct cuda_driver *driver;
+	cuda_context context;
+	int found, err;
+
+	if (!out_free)
+		return -EINVAL;
+	err = find_device(device, &driver, &found, NULL, 0);
+	if (!err)
+		err = cuda_errno(
+			driver->DevicePrimaryCtxRetain(&context, found));
+	if (err)
+		return err;
+	err = read_memory(driver, context, out_free, out_total);
+	driver->DevicePrimaryCtxRelease(found);
+	return err;
 }
 
 /* What can be asked of the device, and addresses. */
@@ -299,8 +337,11 @@ static int clear_rest(struct kvpool_mem *mem)
 
 static int cuda_protect(struct kvpool_mem *mem)
 {
-	int err = clear_rest(mem);
+	/* Work that writes it is over before it is read-only, and others see it. */
+	int err = kvpool_cuda_finish(kvpool_cuda(mem->pool));
 
+	if (!err)
+		err = clear_rest(mem);
 	return err ? err :
 		     kvpool_cuda_set_access(mem, 0, kvpool_nr_pages(mem),
 					    CUDA_PROT_READ);
@@ -346,6 +387,14 @@ static void *cuda_base(struct kvpool_local *pool)
 	return (void *)kvpool_cuda(pool)->base;
 }
 
+static void cuda_device_id(const struct kvpool_local *pool, uint8_t *out_id)
+{
+	const struct kvpool_cuda *cuda = pool->backend;
+
+	_Static_assert(sizeof(cuda->uuid) == KVPOOL_DEVICE_ID_BYTES, "uuid");
+	memcpy(out_id, &cuda->uuid, sizeof(cuda->uuid));
+}
+
 const struct kvpool_backend_ops kvpool_cuda_ops = {
 	.name = "cuda",
 	.features = KVPOOL_F_QUOTA | KVPOOL_F_EXPORT | KVPOOL_F_DEVICE,
@@ -363,8 +412,11 @@ const struct kvpool_backend_ops kvpool_cuda_ops = {
 	.protect = cuda_protect,
 	.zero = kvpool_cuda_zero,
 	.copy = kvpool_cuda_copy,
+	.copy_rows = kvpool_cuda_copy_rows,
+	.fill_rows = kvpool_cuda_fill_rows,
 	.export_fd = kvpool_cuda_export,
 	.import_fd = kvpool_cuda_import,
+	.covers = kvpool_cuda_covers,
 	.fence = kvpool_cuda_fence,
 	.retire = cuda_retire,
 	.retire_all = cuda_retire_all,
@@ -376,4 +428,5 @@ const struct kvpool_backend_ops kvpool_cuda_ops = {
 	.settle = kvpool_cuda_settle,
 	.trim = kvpool_cuda_trim,
 	.base = cuda_base,
+	.device_id = cuda_device_id,
 };

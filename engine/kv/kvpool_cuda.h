@@ -142,11 +142,24 @@ int kvpool_cuda_fence(struct kvpool_local *pool, void *stream);
 /* Whether all work before fence @seq is over. */
 bool kvpool_cuda_is_passed(struct kvpool_cuda *cuda, uint64_t seq);
 bool kvpool_cuda_wait(struct kvpool_mem *mem, uint64_t *state);
+/* Wait for all fences, some seconds at most, and free their events. */
+void kvpool_cuda_fences_deinit(struct kvpool_cuda *cuda);
+/* Streams and events belong to a context: make ours this thread's current one. 0 or -errno. */
+int kvpool_cuda_enter(struct kvpool_cuda *cuda);
+void kvpool_cuda_leave(struct kvpool_cuda *cuda);
+/* Let our stream go on after all fences. work_lock held, in the context. */
+int kvpool_cuda_order(struct kvpool_cuda *cuda);
+
+/* kvpool_cuda_copy.c: copies and clearing, on our stream; done when they return */
+int kvpool_cuda_finish(struct kvpool_cuda *cuda); /* nothing but to wait */
 int kvpool_cuda_zero(struct kvpool_mem *mem, uint64_t offset, uint64_t len);
 int kvpool_cuda_copy(struct kvpool_mem *to, struct kvpool_mem *from,
 		     uint64_t n);
-/* Wait for all fences, some seconds at most, and free their events. */
-void kvpool_cuda_fences_deinit(struct kvpool_cuda *cuda);
+int kvpool_cuda_copy_rows(const struct kvpool_place *to,
+			  const struct kvpool_place *from, uint64_t row_bytes,
+			  uint64_t nr_rows);
+int kvpool_cuda_fill_rows(const struct kvpool_place *to, uint8_t value,
+			  uint64_t row_bytes, uint64_t nr_rows);
 
 /* The largest power of two up to @n, which is not 0. */
 static inline uint64_t kvpool_cuda_floor_power(uint64_t n)
@@ -220,16 +233,15 @@ int kvpool_cuda_start(struct kvpool_local *pool);
 void kvpool_cuda_stop(struct kvpool_local *pool);
 void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end);
 void kvpool_cuda_quiesce(struct kvpool_mem *mem);
-/*
- * Nothing is made ahead but in @mem, whose lock the caller holds. Return: whether something was
- * about to be.
- */
-bool kvpool_cuda_halt(struct kvpool_mem *mem);
+/* Nothing is made ahead but in @mem, whose lock the caller holds. */
+void kvpool_cuda_halt(struct kvpool_mem *mem);
 
 /* kvpool_cuda_share.c: published buffers as descriptors */
 int kvpool_cuda_export(struct kvpool_mem *mem);
-int kvpool_cuda_import(struct kvpool_local *pool, int fd,
+int kvpool_cuda_import(struct kvpool_local *pool, int fd, uint64_t stride_bytes,
 		       struct kvpool_mem **out_mem);
+bool kvpool_cuda_covers(const struct kvpool_mem *mem, uint64_t first,
+			uint64_t end);
 
 /* kvpool_cuda.c */
 /* An empty memory with a range of addresses. */

@@ -93,15 +93,14 @@ static bool resolve(const struct resolver *resolver, const char *name,
 	return status == CUDA_OK && *out;
 }
 
+static struct resolver resolver; /* as driver */
+
 static int fill_table(void *library, char *err, size_t errlen)
 {
-	struct resolver resolver = {
-		.v1 = (get_proc_v1)cuda_loader.symbol(library,
-						      "cuGetProcAddress"),
-		.v2 = (get_proc_v2)cuda_loader.symbol(library,
-						      "cuGetProcAddress_v2"),
-	};
-
+	resolver.v1 =
+		(get_proc_v1)cuda_loader.symbol(library, "cuGetProcAddress");
+	resolver.v2 =
+		(get_proc_v2)cuda_loader.symbol(library, "cuGetProcAddress_v2");
 	if (!resolver.v1 && !resolver.v2)
 		return fail(-EOPNOTSUPP, err, errlen,
 			    "the NVIDIA driver is older than CUDA 11.3");
@@ -163,4 +162,14 @@ int cuda_driver_get(const struct cuda_driver **out_driver, char *err,
 	if (!rc)
 		*out_driver = &driver;
 	return rc;
+}
+
+bool cuda_driver_entry(const char *name, int version, void **out)
+{
+	bool is_there;
+
+	pthread_mutex_lock(&lock);
+	is_there = is_open && resolve(&resolver, name, version, out);
+	pthread_mutex_unlock(&lock);
+	return is_there;
 }

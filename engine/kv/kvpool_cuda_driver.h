@@ -9,6 +9,7 @@
 #ifndef TARN_ENGINE_KV_KVPOOL_CUDA_DRIVER_H
 #define TARN_ENGINE_KV_KVPOOL_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,6 +46,7 @@ enum {
 	CUDA_EVENT_NO_TIMING = 2,
 	CUDA_STREAM_NON_BLOCKING = 1,
 	CUDA_UUID_BYTES = 16,
+	CUDA_MEMORY_DEVICE = 2, /* type of memory, in struct cuda_copy_2d */
 };
 
 typedef int cuda_status; /* enum cuda_result, or one that came after */
@@ -78,6 +80,23 @@ struct cuda_access {
 	int prot;
 };
 
+/* One side of a copy of rows; only memory of the device is of use here. */
+struct cuda_side_2d {
+	size_t x_bytes, y;
+	int type;
+	void *host;
+	cuda_addr addr;
+	void *array;
+	size_t pitch;
+};
+
+struct cuda_copy_2d {
+	struct cuda_side_2d from, to;
+	size_t row_bytes, nr_rows;
+};
+
+_Static_assert(sizeof(struct cuda_copy_2d) == 128, "CUDA_MEMCPY2D");
+_Static_assert(offsetof(struct cuda_copy_2d, to.addr) == 88, "dstDevice");
 _Static_assert(sizeof(struct cuda_alloc_prop) == 32, "CUmemAllocationProp");
 _Static_assert(offsetof(struct cuda_alloc_prop, win32_data) == 16, "prop");
 _Static_assert(sizeof(struct cuda_access) == 12, "CUmemAccessDesc");
@@ -100,6 +119,7 @@ _Static_assert(sizeof(struct cuda_access) == 12, "CUmemAccessDesc");
 	  (cuda_context * out, int device))                                    \
 	X(cuDevicePrimaryCtxRelease, DevicePrimaryCtxRelease, 11000,           \
 	  (int device))                                                        \
+	X(cuMemGetInfo, MemGetInfo, 3020, (size_t * free, size_t * total))     \
 	X(cuCtxPushCurrent, CtxPushCurrent, 4000, (cuda_context context))      \
 	X(cuCtxPopCurrent, CtxPopCurrent, 4000, (cuda_context * out))          \
 	X(cuMemGetAllocationGranularity, MemGetAllocationGranularity, 10020,   \
@@ -140,7 +160,12 @@ _Static_assert(sizeof(struct cuda_access) == 12, "CUmemAccessDesc");
 	  (cuda_addr addr, unsigned char value, size_t bytes,                  \
 	   cuda_stream stream))                                                \
 	X(cuMemcpyDtoDAsync, MemcpyDtoDAsync, 3020,                            \
-	  (cuda_addr to, cuda_addr from, size_t bytes, cuda_stream stream))
+	  (cuda_addr to, cuda_addr from, size_t bytes, cuda_stream stream))    \
+	X(cuMemsetD2D8Async, MemsetD2D8Async, 3020,                            \
+	  (cuda_addr addr, size_t pitch, unsigned char value,                  \
+	   size_t row_bytes, size_t nr_rows, cuda_stream stream))              \
+	X(cuMemcpy2DAsync, Memcpy2DAsync, 3020,                                \
+	  (const struct cuda_copy_2d *copy, cuda_stream stream))
 
 struct cuda_driver {
 #define CUDA_MEMBER(symbol, member, version, params) \
@@ -173,6 +198,11 @@ extern struct cuda_loader cuda_loader;
  */
 int cuda_driver_get(const struct cuda_driver **out_driver, char *err,
 		    size_t errlen);
+/*
+ * One more entry point of the open library, for tables of others. Return: whether it is there;
+ * false before the first successful cuda_driver_get().
+ */
+bool cuda_driver_entry(const char *name, int version, void **out);
 /*
  * 0 or -errno: -ENOMEM, -EINVAL, -ENODEV, -EOPNOTSUPP, -EPERM, -EAGAIN (not ready), -EIO (all
  * else, a device that failed included).

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work of the device and the cuda backend's view of it: fences, which are events
- * recorded in the callers' streams and numbered in that order, and the backend's
- * own stream for copies and clearing. A fence counts as passed once all before
- * it are. Any thread.
+ * recorded in the callers' streams and numbered in that order. A fence counts as
+ * passed once all before it are. Any thread.
  */
 #include <errno.h>
 #include <time.h>
@@ -20,13 +19,12 @@ enum {
 	LONGEST_NAP_US = 1000,
 };
 
-/* Events and streams belong to a context, which must be the thread's current one. */
-static int enter(struct kvpool_cuda *cuda)
+int kvpool_cuda_enter(struct kvpool_cuda *cuda)
 {
 	return cuda_errno(cuda->driver->CtxPushCurrent(cuda->context));
 }
 
-static void leave(struct kvpool_cuda *cuda)
+void kvpool_cuda_leave(struct kvpool_cuda *cuda)
 {
 	cuda_context context;
 
@@ -55,9 +53,9 @@ bool kvpool_cuda_is_passed(struct kvpool_cuda *cuda, uint64_t seq)
 	if (seq <= atomic_load(&cuda->done))
 		return true;
 	pthread_mutex_lock(&cuda->fence_lock);
-	if (!enter(cuda)) {
+	if (!kvpool_cuda_enter(cuda)) {
 		poll_locked(cuda);
-		leave(cuda);
+		kvpool_cuda_leave(cuda);
 	}
 	pthread_mutex_unlock(&cuda->fence_lock);
 	return seq <= atomic_load(&cuda->done);
@@ -100,10 +98,10 @@ int kvpool_cuda_fence(struct kvpool_local *pool, void *stream)
 	int err;
 
 	pthread_mutex_lock(&cuda->fence_lock);
-	err = enter(cuda);
+	err = kvpool_cuda_enter(cuda);
 	if (!err) {
 		err = record_locked(cuda, stream);
-		leave(cuda);
+		kvpool_cuda_leave(cuda);
 	}
 	pthread_mutex_unlock(&cuda->fence_lock);
 	return err;
@@ -164,9 +162,12 @@ bool kvpool_cuda_wait(struct kvpool_mem *mem, uint64_t *state)
 		*state = atomic_load(&cuda->issued);
 		if (!*state)
 			*state = UINT64_MAX;
-		/* Pages on their way to somebody who did not ask yet. */
-		if (kvpool_cuda_halt(mem))
-			return true;
+		/*
+		 * Pages on their way to somebody who did not ask yet. Where none are, the thread
+		 * may have been at some until a moment ago, and what it made could not be taken.
+		 */
+		kvpool_cuda_halt(mem);
+		return true;
 	}
 	if (seen >= *state || *state == UINT64_MAX || !is_awaited(cuda))
 		return false;
@@ -177,8 +178,7 @@ bool kvpool_cuda_wait(struct kvpool_mem *mem, uint64_t *state)
 	return true;
 }
 
-/* Let our stream go on after all fences. work_lock held, in the context. */
-static int order_after_fences(struct kvpool_cuda *cuda)
+int kvpool_cuda_order(struct kvpool_cuda *cuda)
 {
 	cuda_status status = CUDA_OK;
 
@@ -194,51 +194,13 @@ static int order_after_fences(struct kvpool_cuda *cuda)
 	return cuda_errno(status);
 }
 
-/* Copy @n bytes, or clear them where @from is 0, and wait for it. */
-static int work(struct kvpool_cuda *cuda, cuda_addr to, cuda_addr from,
-		uint64_t n)
-{
-	const struct cuda_driver *driver = cuda->driver;
-
-	pthread_mutex_lock(&cuda->work_lock);
-	int err = enter(cuda);
-
-	if (!err) {
-		err = order_after_fences(cuda);
-		if (!err)
-			err = cuda_errno(
-				from ? driver->MemcpyDtoDAsync(to, from, n,
-							       cuda->stream) :
-				       driver->MemsetD8Async(to, 0, n,
-							     cuda->stream));
-		int sync = cuda_errno(driver->StreamSynchronize(cuda->stream));
-
-		err = err ? err : sync;
-		leave(cuda);
-	}
-	pthread_mutex_unlock(&cuda->work_lock);
-	return err;
-}
-
-int kvpool_cuda_zero(struct kvpool_mem *mem, uint64_t offset, uint64_t len)
-{
-	return work(kvpool_cuda(mem->pool), (cuda_addr)mem->addr + offset, 0,
-		    len);
-}
-
-int kvpool_cuda_copy(struct kvpool_mem *to, struct kvpool_mem *from, uint64_t n)
-{
-	return work(kvpool_cuda(to->pool), (cuda_addr)to->addr,
-		    (cuda_addr)from->addr, n);
-}
-
 void kvpool_cuda_fences_deinit(struct kvpool_cuda *cuda)
 {
 	uint64_t seen = atomic_load(&cuda->done);
 
 	while (seen < atomic_load(&cuda->issued) && wait_beyond(cuda, seen))
 		seen = atomic_load(&cuda->done);
-	if (enter(cuda))
+	if (kvpool_cuda_enter(cuda))
 		return;
 	while (cuda->nr_fences) {
 		cuda->driver->EventDestroy(
@@ -250,5 +212,5 @@ void kvpool_cuda_fences_deinit(struct kvpool_cuda *cuda)
 	while (cuda->nr_spare_events)
 		cuda->driver->EventDestroy(
 			cuda->spare_events[--cuda->nr_spare_events]);
-	leave(cuda);
+	kvpool_cuda_leave(cuda);
 }

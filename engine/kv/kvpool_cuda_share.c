@@ -247,7 +247,7 @@ static int map_piece(struct kvpool_mem *mem, const struct share_piece *piece,
 }
 
 static int map_share(struct kvpool_local *pool, const struct share *share,
-		     struct kvpool_mem **out_mem)
+		     uint64_t stride_bytes, struct kvpool_mem **out_mem)
 {
 	const struct share_message *message = &share->message;
 	uint64_t end = checked_pages(kvpool_cuda(pool), message);
@@ -262,7 +262,8 @@ static int map_share(struct kvpool_local *pool, const struct share *share,
 	mem->class_bytes = end * message->page_bytes;
 	mem->size_bytes = message->nr_pages * message->page_bytes;
 	mem->owner = message->owner;
-	int err = kvpool_cuda_create(mem, 0);
+	mem->stride_bytes = stride_bytes;
+	int err = kvpool_cuda_create(mem, stride_bytes);
 
 	for (uint32_t i = 0; i < share->nr_fds && !err; i++)
 		err = map_piece(mem, &message->pieces[i], share->fds[i]);
@@ -275,7 +276,17 @@ static int map_share(struct kvpool_local *pool, const struct share *share,
 	return err;
 }
 
-int kvpool_cuda_import(struct kvpool_local *pool, int fd,
+bool kvpool_cuda_covers(const struct kvpool_mem *mem, uint64_t first,
+			uint64_t end)
+{
+	const struct kvpool_cuda_mem *cm = mem->backend;
+
+	while (first < end && cm->handles[first])
+		first++;
+	return first >= end;
+}
+
+int kvpool_cuda_import(struct kvpool_local *pool, int fd, uint64_t stride_bytes,
 		       struct kvpool_mem **out_mem)
 {
 	struct share *share = kvpool_sys.calloc(1, sizeof(*share));
@@ -285,7 +296,7 @@ int kvpool_cuda_import(struct kvpool_local *pool, int fd,
 	int err = receive_share(fd, share);
 
 	if (!err)
-		err = map_share(pool, share, out_mem);
+		err = map_share(pool, share, stride_bytes, out_mem);
 	close_fds(share);
 	free(share);
 	return err;

@@ -7,12 +7,18 @@
  */
 #include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "engine/kv/kvpool_cuda.h"
 
 enum {
 	/* While something waits for a fence; a step of a model takes longer. */
 	TICK_US = 1000,
+	/*
+	 * Before each handle that is made ahead. Its calls hold the driver's lock, and who has just
+	 * committed is most often about to launch; what is made is wanted many steps later.
+	 */
+	PACE_US = 300,
 };
 
 /* Whether @mem should get pages ahead of @cm->frontier. mem->lock and pool->lock held. */
@@ -174,25 +180,20 @@ void kvpool_cuda_quiesce(struct kvpool_mem *mem)
 		pthread_cond_wait(&cuda->idle, &mem->pool->lock);
 }
 
-bool kvpool_cuda_halt(struct kvpool_mem *mem)
+void kvpool_cuda_halt(struct kvpool_mem *mem)
 {
 	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
 	struct kvpool_cuda_mem *cm;
-	bool was_busy = false;
 
 	pthread_mutex_lock(&mem->pool->lock);
 	while ((cm = TAILQ_FIRST(&cuda->queue))) {
 		dequeue(cuda, cm);
 		put_own_locked(cm->mem);
-		was_busy = true;
 	}
 	/* At @mem it waits for our lock, and has nothing yet. */
-	while (cuda->current && cuda->current != mem) {
+	while (cuda->current && cuda->current != mem)
 		pthread_cond_wait(&cuda->idle, &mem->pool->lock);
-		was_busy = true;
-	}
 	pthread_mutex_unlock(&mem->pool->lock);
-	return was_busy;
 }
 
 static void *run(void *arg)
@@ -203,6 +204,13 @@ static void *run(void *arg)
 
 	pthread_mutex_lock(&pool->lock);
 	while (!cuda->is_stopping) {
+		if (!TAILQ_EMPTY(&cuda->queue)) {
+			pthread_mutex_unlock(&pool->lock);
+			usleep(PACE_US);
+			pthread_mutex_lock(&pool->lock);
+			if (cuda->is_stopping)
+				break; /* the signal for it came meanwhile */
+		}
 		cm = TAILQ_FIRST(&cuda->queue);
 		if (cm) {
 			struct kvpool_mem *mem = cm->mem;

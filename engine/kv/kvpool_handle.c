@@ -15,6 +15,11 @@ static bool is_size_bad(const struct kvpool *pool, uint64_t bytes)
 	return !bytes || bytes % pool->page_bytes || bytes > max_buf_bytes;
 }
 
+static bool is_stride_bad(uint64_t stride_bytes)
+{
+	return !stride_bytes || stride_bytes > max_buf_bytes;
+}
+
 static bool is_range_bad(const struct kvpool_buf *buf, uint64_t offset,
 			 uint64_t len)
 {
@@ -36,7 +41,7 @@ int kvpool_buf_create_stride(struct kvpool *pool, uint64_t size_bytes,
 			     struct kvpool_buf **out_buf)
 {
 	if (!pool || !out_buf || is_size_bad(pool, size_bytes) ||
-	    !stride_bytes || stride_bytes > max_buf_bytes)
+	    is_stride_bad(stride_bytes))
 		return -EINVAL;
 	if (!pool->calls->base || !pool->calls->base(pool))
 		return -EOPNOTSUPP;
@@ -120,6 +125,16 @@ int kvpool_buf_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 	return buf->pool->calls->clone(buf, n, size_bytes, owner, out_buf);
 }
 
+int kvpool_buf_covers(struct kvpool_buf *buf, uint64_t offset, uint64_t len)
+{
+	if (!buf || !len || len > buf->size_bytes ||
+	    offset > buf->size_bytes - len)
+		return -EINVAL;
+	return buf->pool->calls->covers ?
+		       buf->pool->calls->covers(buf, offset, len) :
+		       -EOPNOTSUPP;
+}
+
 int kvpool_buf_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out_stat)
 {
 	if (!buf || !out_stat)
@@ -177,5 +192,15 @@ int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf)
 {
 	if (!pool || !out_buf)
 		return -EINVAL;
-	return pool->calls->import(pool, fd, out_buf);
+	return pool->calls->import(pool, fd, 0, out_buf);
+}
+
+int kvpool_buf_import_stride(struct kvpool *pool, int fd, uint64_t stride_bytes,
+			     struct kvpool_buf **out_buf)
+{
+	if (!pool || !out_buf || is_stride_bad(stride_bytes))
+		return -EINVAL;
+	return kvpool_base(pool) ?
+		       pool->calls->import(pool, fd, stride_bytes, out_buf) :
+		       -EOPNOTSUPP;
 }

@@ -100,7 +100,7 @@ int kvpool_kernel_lookup(struct kvpool *pool, const struct kvpool_key *key,
 			 struct kvpool_buf **out_buf, uint64_t *out_n,
 			 uid_t *out_uid);
 int kvpool_kernel_export(struct kvpool_buf *buf);
-int kvpool_kernel_import(struct kvpool *pool, int fd,
+int kvpool_kernel_import(struct kvpool *pool, int fd, uint64_t stride_bytes,
 			 struct kvpool_buf **out_buf);
 
 static inline uint64_t kvpool_kernel_round_up(const struct kvpool *pool,

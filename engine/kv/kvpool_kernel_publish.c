@@ -193,13 +193,15 @@ int kvpool_kernel_export(struct kvpool_buf *base)
 	return err ? err : arg.out_fd;
 }
 
-int kvpool_kernel_import(struct kvpool *base, int fd,
+/* Of this kind no stride is asked for: the pool has no base. */
+int kvpool_kernel_import(struct kvpool *base, int fd, uint64_t stride_bytes,
 			 struct kvpool_buf **out_buf)
 {
 	struct kvpool_abi_buf_stat stat = { .size = sizeof(stat) };
 	struct kvpool_kernel_buf *buf;
 	int err = kvpool_kernel_call(fd, KVPOOL_BUF_STAT, &stat);
 
+	(void)stride_bytes;
 	if (err)
 		return err == -ESTALE ? err : -EINVAL;
 	if (!stat.out_sealed || stat.out_state & KVPOOL_BUF_PURGED)

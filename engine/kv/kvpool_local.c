@@ -89,7 +89,7 @@ static int local_set_limit(struct kvpool *base, uint64_t limit_bytes)
 		kvpool_drop_spare_locked(pool, total - limit_bytes, NULL);
 	if (pool->resident_bytes > limit_bytes)
 		kvpool_purge_locked(pool, pool->resident_bytes - limit_bytes,
-				    NULL, NULL);
+				    NULL, NULL, false);
 	int err = pool->resident_bytes > limit_bytes ? -EBUSY : 0;
 
 	pthread_mutex_unlock(&pool->lock);
@@ -108,10 +108,48 @@ static uint64_t local_trim(struct kvpool *base, uint64_t bytes)
 	return dropped;
 }
 
+static uint64_t local_purge(struct kvpool *base, uint64_t bytes)
+{
+	struct kvpool_local *pool = kvpool_local(base);
+
+	pthread_mutex_lock(&pool->lock);
+	uint64_t purged = kvpool_purge_locked(pool, bytes, NULL, NULL, true);
+
+	pthread_mutex_unlock(&pool->lock);
+	return purged;
+}
+
+static int local_device_id(struct kvpool *base, uint8_t *out_id)
+{
+	struct kvpool_local *pool = kvpool_local(base);
+
+	if (!pool->ops->device_id)
+		return -EOPNOTSUPP;
+	pool->ops->device_id(pool, out_id);
+	return 0;
+}
+
 static int local_secret(struct kvpool *base, uint8_t *out_secret)
 {
 	memcpy(out_secret, kvpool_local(base)->secret, KVPOOL_KEY_BYTES);
 	return 0;
+}
+
+static int local_copy(const struct kvpool_place *to,
+		      const struct kvpool_place *from, uint64_t row_bytes,
+		      uint64_t nr_rows)
+{
+	const struct kvpool_backend_ops *ops = kvpool_local(to->buf->pool)->ops;
+
+	return ops->copy_rows(to, from, row_bytes, nr_rows);
+}
+
+static int local_fill(const struct kvpool_place *to, uint8_t value,
+		      uint64_t row_bytes, uint64_t nr_rows)
+{
+	const struct kvpool_backend_ops *ops = kvpool_local(to->buf->pool)->ops;
+
+	return ops->fill_rows(to, value, row_bytes, nr_rows);
 }
 
 static int local_fence(struct kvpool *base, void *stream)
@@ -134,6 +172,8 @@ static const struct kvpool_calls local_calls = {
 	.set_limit = local_set_limit,
 	.set_quota = kvpool_local_set_quota,
 	.trim = local_trim,
+	.purge = local_purge,
+	.device_id = local_device_id,
 	.secret = local_secret,
 	.event_fd = kvpool_local_event_fd,
 	.events = kvpool_local_events,
@@ -146,11 +186,14 @@ static const struct kvpool_calls local_calls = {
 	.release = kvpool_local_release,
 	.seal = kvpool_local_seal,
 	.clone = kvpool_local_clone,
+	.covers = kvpool_local_covers,
 	.buf_stat = kvpool_local_buf_stat,
 	.publish = kvpool_local_publish,
 	.unpublish = kvpool_local_unpublish,
 	.advise = kvpool_local_advise,
 	.export_fd = kvpool_local_export,
+	.copy = local_copy,
+	.fill = local_fill,
 	.fence = local_fence,
 	.base = local_base,
 };

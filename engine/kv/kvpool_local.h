@@ -142,10 +142,19 @@ struct kvpool_backend_ops {
 	int (*protect)(struct kvpool_mem *mem);
 	int (*zero)(struct kvpool_mem *mem, uint64_t offset, uint64_t len);
 	int (*copy)(struct kvpool_mem *to, struct kvpool_mem *from, uint64_t n);
+	/* Rows of bytes; of a device's memory only, and NULL elsewhere. */
+	int (*copy_rows)(const struct kvpool_place *to,
+			 const struct kvpool_place *from, uint64_t row_bytes,
+			 uint64_t nr_rows);
+	int (*fill_rows)(const struct kvpool_place *to, uint8_t value,
+			 uint64_t row_bytes, uint64_t nr_rows);
 	int (*export_fd)(struct kvpool_mem *mem);
 	/* A memory over what a descriptor leads to: sizes, addr, present, owner. */
 	int (*import_fd)(struct kvpool_local *pool, int fd,
-			 struct kvpool_mem **out_mem);
+			 uint64_t stride_bytes, struct kvpool_mem **out_mem);
+	/* Whether pages [first, end) of an imported memory were sent; NULL: all of it was. */
+	bool (*covers)(const struct kvpool_mem *mem, uint64_t first,
+		       uint64_t end);
 	/* The rest may be NULL: work on a device, which goes on after a call returned. */
 	int (*fence)(struct kvpool_local *pool, void *stream);
 	/* Pages [first, end) are given up: fences so far are before their end. mem->lock held. */
@@ -177,6 +186,7 @@ struct kvpool_backend_ops {
 	/* Free what is kept ready and belongs to no memory. Return: bytes. pool->lock held. */
 	uint64_t (*trim)(struct kvpool_local *pool, uint64_t bytes);
 	void *(*base)(struct kvpool_local *pool);
+	void (*device_id)(const struct kvpool_local *pool, uint8_t *out_id);
 };
 
 extern const struct kvpool_backend_ops kvpool_memfd_ops;
@@ -244,6 +254,10 @@ int kvpool_local_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 int kvpool_local_seal(struct kvpool_buf *buf, uint64_t n);
 int kvpool_local_clone(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 		       uid_t owner, struct kvpool_buf **out_buf);
+/* Whether all of [@offset, @offset + @len) is committed; @is_write: and not sealed. */
+int kvpool_local_check(struct kvpool_buf *buf, uint64_t offset, uint64_t len,
+		       bool is_write);
+int kvpool_local_covers(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 int kvpool_local_buf_stat(struct kvpool_buf *buf,
 			  struct kvpool_buf_stat *out_stat);
 int kvpool_local_advise(struct kvpool_buf *buf, enum kvpool_advice advice,
@@ -256,7 +270,7 @@ int kvpool_local_lookup(struct kvpool *pool, const struct kvpool_key *key,
 			struct kvpool_buf **out_buf, uint64_t *out_n,
 			uid_t *out_uid);
 int kvpool_local_export(struct kvpool_buf *buf);
-int kvpool_local_import(struct kvpool *pool, int fd,
+int kvpool_local_import(struct kvpool *pool, int fd, uint64_t stride_bytes,
 			struct kvpool_buf **out_buf);
 /* kvpool_event.c */
 int kvpool_local_event_fd(struct kvpool *pool);
@@ -300,9 +314,11 @@ uint64_t kvpool_room_locked(const struct kvpool_local *pool);
 /* Spare pages go, at most @bytes. @self is locked by the caller, or NULL. Return: bytes. */
 uint64_t kvpool_drop_spare_locked(struct kvpool_local *pool, uint64_t bytes,
 				  struct kvpool_mem *self);
+/* Volatile memories go, oldest first, but @self, for @bytes; of one @owner, unless it is NULL. */
 uint64_t kvpool_purge_locked(struct kvpool_local *pool, uint64_t bytes,
 			     struct kvpool_mem *self,
-			     const struct kvpool_owner *owner);
+			     const struct kvpool_owner *owner,
+			     bool with_exported);
 /* Say that @mem's page counts changed by these many pages. */
 void kvpool_account_locked(struct kvpool_mem *mem, int64_t committed,
 			   int64_t present);

@@ -179,6 +179,22 @@ uint64_t kvpool_trim(struct kvpool *pool, uint64_t bytes)
 	return pool && bytes ? pool->calls->trim(pool, bytes) : 0;
 }
 
+uint64_t kvpool_purge(struct kvpool *pool, uint64_t bytes)
+{
+	return pool && bytes && pool->calls->purge ?
+		       pool->calls->purge(pool, bytes) :
+		       0;
+}
+
+int kvpool_device_id(struct kvpool *pool,
+		     uint8_t out_id[KVPOOL_DEVICE_ID_BYTES])
+{
+	if (!pool || !out_id)
+		return -EINVAL;
+	return pool->calls->device_id ? pool->calls->device_id(pool, out_id) :
+					-EOPNOTSUPP;
+}
+
 int kvpool_secret(struct kvpool *pool, uint8_t out_secret[KVPOOL_KEY_BYTES])
 {
 	return pool && out_secret ? pool->calls->secret(pool, out_secret) :

@@ -297,13 +297,15 @@ static int map_import(struct kvpool_mem *mem, int fd)
 	return 0;
 }
 
+/* Of this kind no stride is asked for: the pool has no base. */
 static int memfd_import(struct kvpool_local *pool, int fd,
-			struct kvpool_mem **out_mem)
+			uint64_t stride_bytes, struct kvpool_mem **out_mem)
 {
 	static const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 	struct kvpool_mem *mem;
 	struct stat st;
 
+	(void)stride_bytes;
 	/* A file that could shrink would raise SIGBUS here; one that can be written would lie. */
 	int seals = fcntl(fd, F_GET_SEALS);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libkvpool inside: what every kind of pool has. The front (kvpool_main.c,
- * kvpool_handle.c) is the public interface: it checks arguments, counts
+ * kvpool_handle.c, kvpool_rows.c) is the public interface: it checks arguments, counts
  * references and hands on to the pool's kind: kvpool_local.h for pools kept in
  * this process, kvpool_kernel.h for those of /dev/kvpool. Nobody outside
  * engine/kv/kvpool_*.c includes this, but for tests that inject faults.
@@ -25,6 +25,8 @@ struct kvpool_calls {
 	int (*set_quota)(struct kvpool *pool, uid_t uid, uint64_t bytes,
 			 uint64_t shared_bytes);
 	uint64_t (*trim)(struct kvpool *pool, uint64_t bytes);
+	uint64_t (*purge)(struct kvpool *pool, uint64_t bytes);
+	int (*device_id)(struct kvpool *pool, uint8_t *out_id);
 	int (*secret)(struct kvpool *pool, uint8_t *out_secret);
 	int (*pool_fd)(struct kvpool *pool);
 	int (*event_fd)(struct kvpool *pool);
@@ -43,7 +45,9 @@ struct kvpool_calls {
 	int (*lookup)(struct kvpool *pool, const struct kvpool_key *key,
 		      struct kvpool_buf **out_buf, uint64_t *out_n,
 		      uid_t *out_uid);
-	int (*import)(struct kvpool *pool, int fd, struct kvpool_buf **out_buf);
+	/* @stride_bytes: 0: any address. */
+	int (*import)(struct kvpool *pool, int fd, uint64_t stride_bytes,
+		      struct kvpool_buf **out_buf);
 
 	void (*free)(struct kvpool_buf *buf); /* the handle, and its vote */
 	int (*commit)(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
@@ -51,6 +55,7 @@ struct kvpool_calls {
 	int (*seal)(struct kvpool_buf *buf, uint64_t n);
 	int (*clone)(struct kvpool_buf *buf, uint64_t n, uint64_t size_bytes,
 		     uid_t owner, struct kvpool_buf **out_buf);
+	int (*covers)(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 	int (*buf_stat)(struct kvpool_buf *buf,
 			struct kvpool_buf_stat *out_stat);
 	int (*publish)(struct kvpool_buf *buf, const struct kvpool_mark *marks,
@@ -60,6 +65,12 @@ struct kvpool_calls {
 		      bool *out_survived);
 	int (*revoke)(struct kvpool_buf *buf);
 	int (*export_fd)(struct kvpool_buf *buf);
+	/* With KVPOOL_F_DEVICE only: else the front copies and fills by itself. */
+	int (*copy)(const struct kvpool_place *to,
+		    const struct kvpool_place *from, uint64_t row_bytes,
+		    uint64_t nr_rows);
+	int (*fill)(const struct kvpool_place *to, uint8_t value,
+		    uint64_t row_bytes, uint64_t nr_rows);
 	int (*fence)(struct kvpool *pool, void *stream);
 	void *(*base)(struct kvpool *pool);
 };

@@ -342,12 +342,12 @@ int kvpool_local_export(struct kvpool_buf *base)
 	return fd;
 }
 
-int kvpool_local_import(struct kvpool *base, int fd,
+int kvpool_local_import(struct kvpool *base, int fd, uint64_t stride_bytes,
 			struct kvpool_buf **out_buf)
 {
 	struct kvpool_local *pool = kvpool_local(base);
 	struct kvpool_mem *mem;
-	int err = pool->ops->import_fd(pool, fd, &mem);
+	int err = pool->ops->import_fd(pool, fd, stride_bytes, &mem);
 
 	if (err)
 		return err;

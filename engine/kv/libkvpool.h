@@ -30,9 +30,17 @@
  *
  * Cuda backend: addresses are of the device's primary context. Work on the GPU
  * goes on after the call that started it, so the caller names it by
- * kvpool_fence() before he gives up what it uses. Graphs are captured in
- * thread-local mode, since the library calls the driver from a thread of its
- * own. -EIO: the driver or the device failed.
+ * kvpool_fence() before he gives up what it uses, and before the library is to
+ * copy what it writes. Graphs are captured in thread-local mode, since the
+ * library calls the driver from a thread of its own. -EIO: the driver or the
+ * device failed.
+ *
+ * The order of work, there: kvpool_fence() after each batch is started; then
+ * whatever the library does by itself (kvpool_copy(), kvpool_fill(), seal,
+ * clone, publish) runs behind all fences so far, on a stream of its own, and is done when
+ * the call returns. So it sees what those batches wrote, and every batch that is
+ * started after the call, on any stream, sees what it did. Work that was not
+ * named by a fence is not waited for.
  *
  * Growth: struct kvpool_options carries its size. Other structs are fixed per
  * soname of the library.
@@ -158,6 +166,16 @@ int kvpool_open_fd(int fd, struct kvpool **out_pool);
  */
 int kvpool_cuda_check(uint32_t device, char *err, size_t errlen);
 /**
+ * kvpool_cuda_memory - how much memory a GPU has
+ * @out_free: [out] bytes that nobody has taken now, other processes included
+ * @out_total: [out] bytes it has; NULL if of no interest
+ *
+ * Costs a context on the GPU, where the process has none yet. Return: 0; as kvpool_cuda_check();
+ * -EIO.
+ */
+int kvpool_cuda_memory(uint32_t device, uint64_t *out_free,
+		       uint64_t *out_total);
+/**
  * kvpool_pool_fd - the descriptor that stands for a pool
  *
  * It keeps the pool and everything published in it: pass it on, or let a service manager hold it,
@@ -173,6 +191,13 @@ unsigned int
 kvpool_features(const struct kvpool *pool); /* enum kvpool_feature */
 /* Smallest unit of commit and release, bytes. */
 size_t kvpool_page_bytes(const struct kvpool *pool);
+enum { KVPOOL_DEVICE_ID_BYTES = 16 };
+/*
+ * What the driver calls the device whose memory this is, the same in every process.
+ * Return: 0; -EOPNOTSUPP without KVPOOL_F_DEVICE.
+ */
+int kvpool_device_id(struct kvpool *pool,
+		     uint8_t out_id[KVPOOL_DEVICE_ID_BYTES]);
 
 struct kvpool_stat {
 	uint64_t limit_bytes;
@@ -215,6 +240,14 @@ int kvpool_set_quota(struct kvpool *pool, uid_t uid, uint64_t bytes,
  * which only the pool's owner may. Return: the bytes given back.
  */
 uint64_t kvpool_trim(struct kvpool *pool, uint64_t bytes);
+/**
+ * kvpool_purge - take volatile buffers, oldest first, until @bytes are gone
+ *
+ * As the pool does at its limit, but of exported ones too: whoever holds a descriptor of such a
+ * buffer, or has imported it, keeps the memory, which is no longer this pool's. Return: the bytes
+ * that were taken; 0 on the kernel backend, where kvpool_trim() does it.
+ */
+uint64_t kvpool_purge(struct kvpool *pool, uint64_t bytes);
 /**
  * kvpool_secret - random bytes of the pool, the same for its whole life
  * @out_secret: [out] KVPOOL_KEY_BYTES bytes
@@ -318,6 +351,30 @@ int kvpool_buf_release(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
  */
 int kvpool_fence(struct kvpool *pool, void *stream);
 
+/* Rows of bytes in a buffer: the first one's offset, and how far apart they begin. */
+struct kvpool_place {
+	struct kvpool_buf *buf;
+	uint64_t offset;
+	uint64_t pitch_bytes; /* not less than a row; of one row not looked at */
+};
+
+/**
+ * kvpool_copy - copy rows of bytes between buffers of one pool, or within one
+ * @row_bytes, @nr_rows: of both sides; neither is 0. Nothing of @to lies over @from.
+ *
+ * From the first row to the last all is committed, and nothing of @to is sealed. Where the CPU can
+ * touch the memory this is memcpy(). A device's is copied by the device, in one piece of work,
+ * behind all fences so far; it is over when the call returns.
+ * Return: 0; -EINVAL (rows outside of the buffer or over each other, another pool); -EPERM (a
+ * read-only handle); KVPOOL_F_DEVICE: -ERANGE (not committed), -EPERM (sealed); -EIO, and then
+ * what @to holds is undefined.
+ */
+int kvpool_copy(const struct kvpool_place *to, const struct kvpool_place *from,
+		uint64_t row_bytes, uint64_t nr_rows);
+/* Set rows of bytes to @value; else as kvpool_copy(). */
+int kvpool_fill(const struct kvpool_place *to, uint8_t value,
+		uint64_t row_bytes, uint64_t nr_rows);
+
 /**
  * kvpool_buf_seal - bytes [0, n) become immutable
  * @n: rounded up to a page; the rest of that page is zeroed.
@@ -350,6 +407,11 @@ struct kvpool_buf_stat {
 	uint32_t nr_keys;
 };
 
+/*
+ * Whether bytes [offset, offset + len) are committed, or were sent where the buffer is imported.
+ * Return: 0; -ERANGE (not all of them); -EOPNOTSUPP (kernel backend); -EINVAL (beyond the buffer).
+ */
+int kvpool_buf_covers(struct kvpool_buf *buf, uint64_t offset, uint64_t len);
 /* State of one buffer. Context: a consistent snapshot. */
 int kvpool_buf_stat(struct kvpool_buf *buf, struct kvpool_buf_stat *out_stat);
 /**
@@ -445,6 +507,9 @@ int kvpool_buf_export(struct kvpool_buf *buf);
  * sender could change it under us) or one of another GPU; -EOPNOTSUPP; -EMFILE.
  */
 int kvpool_buf_import(struct kvpool *pool, int fd, struct kvpool_buf **out_buf);
+/* As kvpool_buf_import(), at an address as of kvpool_buf_create_stride(), and with its errors. */
+int kvpool_buf_import_stride(struct kvpool *pool, int fd, uint64_t stride_bytes,
+			     struct kvpool_buf **out_buf);
 
 /* ---- events ------------------------------------------------------------------ */
 

@@ -55,6 +55,7 @@ void kv_layout_init(struct attn_layout *out, enum kv_layout_kind kind,
 		    enum attn_elem elem);
 
 struct kv_cache;
+struct kv_exchange;
 struct kv_seq;
 
 struct kv_cache_options {
@@ -71,12 +72,24 @@ struct kv_cache_options {
 	uint32_t max_append_tokens;
 	uint32_t tile_tokens; /* T; 0: kv_tile_tokens(). Other values are for tests. */
 	bool prefix_cache; /* keep sealed segments for later matches */
+	/* K runs are [T][head_dim], as V runs are: a GPU's. Else in groups of 16 tokens. */
+	bool is_k_by_token;
+	/*
+	 * Of the pool's limit, bytes that are promised to nobody: what the pool may hold beside
+	 * what is committed (a device's, with handles of several pages).
+	 */
+	uint64_t slack_bytes;
 	/*
 	 * Publish what is kept in the pool, and look there for prefixes that are not known
 	 * here: other caches on the pool find them, other processes' too. With the prefix
 	 * cache and KV_LAYOUT_TILE only; see shared_prefix.h.
 	 */
 	bool share_prefixes;
+	/*
+	 * With it, of a pool that no other cache uses: other processes' caches, instead of the
+	 * pool's. It outlives the cache. NULL: none.
+	 */
+	struct kv_exchange *exchange;
 	/* Root of every hash chain: the numerics id, model, tokenizer, KV format. */
 	struct kvpool_key root;
 };
@@ -88,6 +101,20 @@ void kv_cache_destroy(struct kv_cache *cache);
 const struct attn_layout *kv_cache_layout(const struct kv_cache *cache,
 					  uint32_t stream);
 uint32_t kv_cache_nr_streams(const struct kv_cache *cache);
+/*
+ * Where the pool has one range of addresses for all its buffers: every tile of a stream lies a
+ * multiple of the stream's stride_bytes behind this address, so (address of a tile - base) /
+ * stride_bytes is its number in one tensor map over the range. NULL: tiles have no such numbers.
+ */
+const uint8_t *kv_cache_base(const struct kv_cache *cache);
+/**
+ * kv_cache_fence - the work of a device that uses the cache's memory was started
+ * @stream: as of kvpool_fence()
+ *
+ * To be called behind each step, before any other call that changes a sequence: those copy and
+ * give up memory behind this fence. Nothing where the CPU computes. Return: as kvpool_fence().
+ */
+int kv_cache_fence(struct kv_cache *cache, void *stream);
 /* Keys that a row of the stream sees, its own included; 0: all. */
 uint32_t kv_cache_window(const struct kv_cache *cache, uint32_t stream);
 
@@ -135,7 +162,8 @@ void kv_cache_publish(struct kv_cache *cache);
  * @out_miss: [out] why not more.
  *
  * Return: 0; -EAGAIN when the memory is not to be had now (others hold it: try again when
- * one ends); -ENOSPC when it exceeds the pool's limit even alone; -E2BIG beyond max_tokens.
+ * one ends); -ENOSPC when it exceeds the pool's limit even alone; -E2BIG beyond max_tokens;
+ * -EIO (a device's pool, of this and all that copy: the device failed).
  * With no other sequence in the cache it is -EAGAIN only for what others hold of the pool.
  */
 int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
@@ -178,7 +206,7 @@ void kv_seq_prepare(struct kv_seq *seq);
  * sealed segment is nobody's from then on: cached, and evictable by itself. Nothing happens
  * without a prefix cache, without new tokens, and with KV_LAYOUT_LAYER, where the sequence is
  * offered at its end. Return: 0; -EAGAIN when there is no memory for the copy (and, with windows,
- * for a second window): the sequence goes on unsealed.
+ * for a second window), -EIO: the sequence goes on unsealed.
  */
 int kv_seq_seal(struct kv_seq *seq);
 /**

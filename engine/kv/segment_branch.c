@@ -24,7 +24,7 @@ static uint64_t leaf_need_bytes(const struct kv_cache *cache, uint32_t start,
 	uint64_t bytes = 0;
 
 	for (uint32_t s = 0; s < cache->nr_streams; s++)
-		bytes += kv_tile_bytes(cache, s, 0,
+		bytes += kv_need_bytes(cache, s,
 				       kv_need_tiles(cache, s, start, reserve));
 	return bytes;
 }

@@ -30,6 +30,17 @@ static int check_options(const struct kv_cache_options *options)
 	return 0;
 }
 
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t rest = a % b;
+
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
 static void init_stream(struct kv_cache *cache, uint32_t s)
 {
 	const struct kv_stream_desc *stream = &cache->options.streams[s];
@@ -50,6 +61,7 @@ static void init_stream(struct kv_cache *cache, uint32_t s)
 	cache->max_tiles[s] = UINT32_MAX;
 	if (!kv_is_windowed(cache, s))
 		return;
+	cache->front_bytes[s] = page - gcd(layout->stride_bytes, page);
 	/* The rows of one chunk and the window in front of its first, wherever tiles begin. */
 	if (chunk < cache->tile_tokens)
 		chunk = cache->tile_tokens;
@@ -98,12 +110,6 @@ int kv_cache_create(const struct kv_cache_options *options,
 	err = cache->match_views && cache->match_keys ?
 		      prefix_init(&cache->index) :
 		      -ENOMEM;
-	for (uint32_t s = 0; !err && s < cache->nr_streams; s++) {
-		if (options->layout == KV_LAYOUT_TILE &&
-		    cache->layouts[s].stride_bytes %
-			    kvpool_page_bytes(cache->pool))
-			err = -EINVAL;
-	}
 	if (err) {
 		kv_cache_destroy(cache);
 		return err;
@@ -138,6 +144,18 @@ uint32_t kv_cache_nr_streams(const struct kv_cache *cache)
 	return cache->nr_streams;
 }
 
+const uint8_t *kv_cache_base(const struct kv_cache *cache)
+{
+	return kvpool_base(cache->pool);
+}
+
+int kv_cache_fence(struct kv_cache *cache, void *stream)
+{
+	return kvpool_features(cache->pool) & KVPOOL_F_DEVICE ?
+		       kvpool_fence(cache->pool, stream) :
+		       0;
+}
+
 uint32_t kv_cache_window(const struct kv_cache *cache, uint32_t stream)
 {
 	return cache->options.streams[stream].window_tokens;
@@ -149,12 +167,24 @@ uint64_t kv_tile_bytes(const struct kv_cache *cache, uint32_t stream,
 	uint64_t stride = cache->layouts[stream].stride_bytes;
 	uint64_t page = kvpool_page_bytes(cache->pool);
 
-	if (cache->options.layout == KV_LAYOUT_TILE)
-		return (end - first) * stride;
-	uint64_t pages = (end * stride + page - 1) / page -
-			 (first * stride + page - 1) / page;
+	if (first >= end)
+		return 0;
+	uint64_t pages =
+		(end * stride + page - 1) / page - first * stride / page;
 
 	return pages * page * cache->nr_bufs[stream];
+}
+
+uint64_t kv_need_bytes(const struct kv_cache *cache, uint32_t stream,
+		       uint32_t nr)
+{
+	uint64_t page = kvpool_page_bytes(cache->pool);
+	uint64_t bytes = nr * cache->layouts[stream].stride_bytes;
+
+	if (!nr || !kv_is_windowed(cache, stream))
+		return kv_tile_bytes(cache, stream, 0, nr);
+	bytes += cache->front_bytes[stream];
+	return (bytes + page - 1) / page * page;
 }
 
 uint32_t kv_need_tiles(const struct kv_cache *cache, uint32_t stream,
@@ -186,6 +216,7 @@ uint64_t kv_cache_avail(struct kv_cache *cache)
 	uint64_t others =
 		stat.resident_bytes > own ? stat.resident_bytes - own : 0;
 
+	others += cache->options.slack_bytes;
 	return stat.limit_bytes > others ? stat.limit_bytes - others : 0;
 }
 
@@ -209,12 +240,13 @@ void kv_seq_account(struct kv_seq *seq)
 					      seq->reserve_tokens);
 		uint64_t bytes =
 			kv_tile_bytes(cache, s, st->first_tile, st->end_tile);
-		uint64_t need_bytes = kv_tile_bytes(cache, s, 0, need);
+		uint64_t need_bytes = kv_need_bytes(cache, s, need);
 
 		leaf += bytes;
 		promised += need_bytes > bytes ? need_bytes - bytes : 0;
 		if (st->end_tile > used)
-			ahead += kv_tile_bytes(cache, s, used, st->end_tile);
+			ahead += bytes -
+				 kv_tile_bytes(cache, s, st->first_tile, used);
 	}
 	cache->pinned_bytes += leaf - seq->leaf_bytes;
 	cache->promised_bytes += promised - seq->promised_bytes;

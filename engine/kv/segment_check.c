@@ -52,7 +52,7 @@ static int check_bufs(struct check *c, const struct kv_segment *seg, uint32_t s)
 		return breach(c, "segment at %u: tiles [%u, %u)", seg->start,
 			      st->first_tile, st->end_tile);
 	/* Sealed in the pool: others may see more of it, and it may be gone unless it is in use. */
-	if (resident != expected && !is_purged &&
+	if (resident != expected && !is_purged && !st->is_imported &&
 	    !(st->is_fixed &&
 	      (resident > expected || (!resident && !st->nr_refs))))
 		return breach(
@@ -87,7 +87,8 @@ static int check_segment(struct check *c, const struct kv_segment *seg)
 			kv_tile_bytes(cache, s, st->first_tile, st->end_tile);
 
 		all += bytes;
-		if (st->is_alias || (st->is_fixed && !nr_refs))
+		if (st->is_alias ||
+		    (st->is_fixed && !nr_refs && !cache->options.exchange))
 			c->foreign_bytes += bytes;
 		else if (!nr_refs)
 			c->rest_bytes += bytes;

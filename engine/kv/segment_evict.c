@@ -70,6 +70,16 @@ static void needed_tiles(const struct kv_segment *seg, uint32_t s,
 		*end = st->end_tile;
 }
 
+/* Memory that letting go of would not give back to the pool. */
+static bool is_foreign(const struct kv_segment *seg, uint32_t s)
+{
+	const struct kv_seg_stream *st = &seg->streams[s];
+	bool is_resting = !st->nr_refs && !seg->nr_holds;
+
+	return st->is_alias ||
+	       (st->is_fixed && is_resting && !seg->cache->options.exchange);
+}
+
 static void recount(struct kv_segment *seg)
 {
 	struct kv_cache *cache = seg->cache;
@@ -90,7 +100,7 @@ static void recount(struct kv_segment *seg)
 			held = kv_tile_bytes(cache, s, first, end);
 		pinned += held;
 		evictable += all - held;
-		if (st->is_alias || (st->is_fixed && is_resting))
+		if (is_foreign(seg, s))
 			foreign += all;
 		else if (is_resting)
 			rest += all;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of one segment: token ids, border keys, one buffer per stream (two
- * per layer with KV_LAYOUT_LAYER), its tiles, and copying between segments.
- * Knows nothing of sequences and of who refers to whom. Driver thread.
+ * per layer with KV_LAYOUT_LAYER) and its tiles. Knows nothing of sequences and
+ * of who refers to whom. What lies in the tiles is segment_copy.c's. Driver
+ * thread.
  */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "engine/kv/exchange.h"
 #include "engine/kv/segment_private.h"
+#include "engine/kv/shared_prefix.h"
 #include "engine/probes.h"
 
 /* Of all caches of the process; several driver threads may count. */
@@ -39,6 +41,8 @@ static void free_bufs(struct kv_segment *seg, uint32_t stream)
 {
 	struct kv_seg_stream *st = &seg->streams[stream];
 
+	if (st->is_fixed)
+		shared_prefix_unpublish(seg, stream);
 	for (uint32_t i = 0; st->bufs && i < seg->cache->nr_bufs[stream]; i++)
 		kvpool_buf_put(st->bufs[i]);
 	free(st->bufs);
@@ -86,11 +90,17 @@ static int create_buf(struct kv_segment *seg, uint32_t stream,
 		      struct kvpool_buf **out_buf)
 {
 	struct kv_cache *cache = seg->cache;
+	uint64_t bytes = cache->buf_bytes[stream];
+	bool has_base = kvpool_base(cache->pool);
 	int err;
 
 	do {
-		err = kvpool_buf_create(cache->pool, cache->buf_bytes[stream],
-					seg->owner, out_buf);
+		err = has_base ? kvpool_buf_create_stride(
+					 cache->pool, bytes,
+					 cache->layouts[stream].stride_bytes,
+					 seg->owner, out_buf) :
+				 kvpool_buf_create(cache->pool, bytes,
+						   seg->owner, out_buf);
 	} while ((err == -EMFILE || err == -ENFILE || err == -ENOMEM) &&
 		 kv_evict_one(cache));
 	return err;
@@ -118,7 +128,10 @@ int kv_segment_open_bufs(struct kv_segment *seg, uint32_t stream)
 	return 0;
 }
 
-/* Bytes [*first, *end) of each buffer that tiles [first_tile, end_tile) add or give back. */
+/*
+ * Bytes [*first, *end) of each buffer whose pages tiles [first_tile, end_tile) touch. A page that
+ * is larger than what the stride is a multiple of belongs to the tiles on both sides of a border.
+ */
 static void byte_range(const struct kv_cache *cache, uint32_t stream,
 		       uint32_t first_tile, uint32_t end_tile, uint64_t *first,
 		       uint64_t *end)
@@ -126,19 +139,15 @@ static void byte_range(const struct kv_cache *cache, uint32_t stream,
 	uint64_t page = kvpool_page_bytes(cache->pool);
 	uint64_t stride = cache->layouts[stream].stride_bytes;
 
-	/* Tiles of the dense layout share pages: the page at the front is the earlier tile's. */
-	*first = (first_tile * stride + page - 1) / page * page;
+	*first = first_tile * stride / page * page;
 	*end = (end_tile * stride + page - 1) / page * page;
 }
 
-static void release_tiles(struct kv_segment *seg, uint32_t stream,
-			  uint32_t first_tile, uint32_t end_tile)
+static void release(struct kv_segment *seg, uint32_t stream, uint64_t first,
+		    uint64_t end)
 {
-	struct kv_cache *cache = seg->cache;
-	uint64_t first, end;
-
-	byte_range(cache, stream, first_tile, end_tile, &first, &end);
-	for (uint32_t i = 0; first < end && i < cache->nr_bufs[stream]; i++)
+	for (uint32_t i = 0; first < end && i < seg->cache->nr_bufs[stream];
+	     i++)
 		kvpool_buf_release(seg->streams[stream].bufs[i], first,
 				   end - first);
 }
@@ -149,11 +158,25 @@ static bool is_shortage(int err)
 	return err == -ENOSPC || err == -EDQUOT || err == -ENOMEM;
 }
 
+/*
+ * The device has no memory, within the limit of the pool: others have it. What they keep without
+ * need is older than what is cached here, where work goes on. They are asked once for a commit.
+ */
+static bool get_room(struct kv_cache *cache, int err, uint64_t bytes,
+		     bool *has_asked)
+{
+	if (err != -ENOMEM || *has_asked || !cache->options.exchange)
+		return false;
+	*has_asked = true;
+	return kv_exchange_ask_room(cache->options.exchange, bytes) > 0;
+}
+
 int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 		      uint32_t end_tile)
 {
 	struct kv_cache *cache = seg->cache;
 	struct kv_seg_stream *st = &seg->streams[stream];
+	bool has_asked = false;
 	uint64_t first, end;
 
 	if (end_tile <= st->end_tile)
@@ -167,28 +190,34 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 					 cache->evictable_bytes >
 				 kv_cache_avail(cache))
 		kv_evict_one(cache);
-	int err = kv_make_room(cache, kv_tile_bytes(cache, stream, st->end_tile,
-						    end_tile));
+	uint64_t bytes =
+		kv_tile_bytes(cache, stream, st->first_tile, end_tile) -
+		kv_tile_bytes(cache, stream, st->first_tile, st->end_tile);
+	int err = kv_make_room(cache, bytes);
 
 	if (!err)
 		err = kv_segment_open_bufs(seg, stream);
 	if (err)
 		return -ENOSPC;
-	byte_range(cache, stream, st->end_tile, end_tile, &first, &end);
+	byte_range(cache, stream, st->first_tile, st->end_tile, &first, &end);
+	uint64_t done = st->end_tile > st->first_tile ? end : first;
+
+	byte_range(cache, stream, st->first_tile, end_tile, &first, &end);
+	first = done;
 	for (uint32_t i = 0; first < end && i < cache->nr_bufs[stream]; i++) {
 		do {
 			err = kvpool_buf_commit(st->bufs[i], first,
 						end - first);
-		} while (is_shortage(err) && kv_evict_one(cache));
+		} while (is_shortage(err) &&
+			 (get_room(cache, err, end - first, &has_asked) ||
+			  kv_evict_one(cache)));
 		if (!err)
 			continue;
 		while (i--)
 			kvpool_buf_release(st->bufs[i], first, end - first);
 		return -ENOSPC;
 	}
-	PROBE_SEGMENT_COMMIT(seg->id, stream,
-			     kv_tile_bytes(cache, stream, st->end_tile,
-					   end_tile));
+	PROBE_SEGMENT_COMMIT(seg->id, stream, bytes);
 	st->end_tile = end_tile;
 	return 0;
 }
@@ -197,19 +226,29 @@ void kv_segment_trim(struct kv_segment *seg, uint32_t stream,
 		     uint32_t first_tile, uint32_t end_tile)
 {
 	struct kv_seg_stream *st = &seg->streams[stream];
+	uint64_t first, end, old_first, old_end;
 
+	if (first_tile < st->first_tile)
+		first_tile = st->first_tile;
 	if (first_tile > st->end_tile)
 		first_tile = st->end_tile;
-	if (first_tile > st->first_tile) {
-		release_tiles(seg, stream, st->first_tile, first_tile);
-		st->first_tile = first_tile;
+	if (end_tile < first_tile)
+		end_tile = first_tile;
+	if (end_tile > st->end_tile)
+		end_tile = st->end_tile;
+	byte_range(seg->cache, stream, st->first_tile, st->end_tile, &old_first,
+		   &old_end);
+	byte_range(seg->cache, stream, first_tile, end_tile, &first, &end);
+	if (st->first_tile == st->end_tile) {
+		/* There was nothing. */
+	} else if (first_tile == end_tile) {
+		release(seg, stream, old_first, old_end);
+	} else {
+		release(seg, stream, old_first, first);
+		release(seg, stream, end, old_end);
 	}
-	if (end_tile < st->first_tile)
-		end_tile = st->first_tile;
-	if (end_tile < st->end_tile) {
-		release_tiles(seg, stream, end_tile, st->end_tile);
-		st->end_tile = end_tile;
-	}
+	st->first_tile = first_tile;
+	st->end_tile = end_tile;
 }
 
 void kv_segment_drop_stream(struct kv_segment *seg, uint32_t stream)
@@ -218,6 +257,7 @@ void kv_segment_drop_stream(struct kv_segment *seg, uint32_t stream)
 	seg->streams[stream].is_dropped = true;
 	seg->streams[stream].is_fixed = false;
 	seg->streams[stream].is_alias = false;
+	seg->streams[stream].is_imported = false;
 }
 
 void kv_segment_advise(struct kv_segment *seg, uint32_t stream,
@@ -236,59 +276,4 @@ void kv_segment_advise(struct kv_segment *seg, uint32_t stream,
 	}
 	if (out_survived)
 		*out_survived = survived;
-}
-
-/* The first tokens of one tile: whole groups of K, which lies in groups, and rows of V. */
-static void copy_part(const struct attn_layout *layout, uint8_t *to,
-		      const uint8_t *from, uint32_t nr_tokens)
-{
-	uint32_t groups = kv_div_up(nr_tokens, ATTN_GROUP_TOKENS);
-	size_t row_bytes = (size_t)layout->head_dim * layout->elem_bytes;
-	size_t k_bytes = groups * ATTN_GROUP_TOKENS * row_bytes;
-
-	for (uint32_t l = 0; l < layout->nr_layers; l++) {
-		for (uint32_t h = 0; h < layout->nr_kv_heads; h++) {
-			uint64_t k = attn_run_offset(layout, l, h);
-			uint64_t v = k + layout->v_offset_bytes;
-
-			memcpy(to + k, from + k, k_bytes);
-			memcpy(to + v, from + v, nr_tokens * row_bytes);
-		}
-	}
-}
-
-void kv_segment_copy(struct kv_segment *to, const struct kv_segment *from,
-		     uint32_t stream, uint32_t first, uint32_t end)
-{
-	const struct attn_layout *layout = &to->cache->layouts[stream];
-	uint32_t tile_tokens = layout->tile_tokens;
-
-	if (to->cache->options.layout == KV_LAYOUT_LAYER) {
-		size_t row_bytes = layout->stride_bytes / tile_tokens;
-
-		for (uint32_t i = 0; i < to->cache->nr_bufs[stream]; i++) {
-			uint8_t *dst =
-				kvpool_buf_addr(to->streams[stream].bufs[i]);
-			const uint8_t *src =
-				kvpool_buf_addr(from->streams[stream].bufs[i]);
-
-			memcpy(dst + (first - to->start) * row_bytes,
-			       src + (first - from->start) * row_bytes,
-			       (end - first) * row_bytes);
-		}
-		return;
-	}
-	uint8_t *dst = to->streams[stream].base +
-		       (uint64_t)(first - to->start) / tile_tokens *
-			       layout->stride_bytes;
-	const uint8_t *src = from->streams[stream].base +
-			     (uint64_t)(first - from->start) / tile_tokens *
-				     layout->stride_bytes;
-	uint64_t whole =
-		(uint64_t)(end - first) / tile_tokens * layout->stride_bytes;
-
-	memcpy(dst, src, whole);
-	if ((end - first) % tile_tokens)
-		copy_part(layout, dst + whole, src + whole,
-			  (end - first) % tile_tokens);
 }

@@ -17,7 +17,7 @@ static uint64_t need_alone(const struct kv_cache *cache, uint32_t reserve)
 	uint64_t bytes = 0;
 
 	for (uint32_t s = 0; s < cache->nr_streams; s++)
-		bytes += kv_tile_bytes(cache, s, 0,
+		bytes += kv_need_bytes(cache, s,
 				       kv_need_tiles(cache, s, 0, reserve));
 	return bytes;
 }
@@ -29,7 +29,10 @@ int kv_check_size(struct kv_cache *cache, uint32_t reserve)
 	if (reserve > cache->options.max_tokens)
 		return -E2BIG;
 	kvpool_stat(cache->pool, &stat);
-	return need_alone(cache, reserve) > stat.limit_bytes ? -ENOSPC : 0;
+	return need_alone(cache, reserve) + cache->options.slack_bytes >
+			       stat.limit_bytes ?
+		       -ENOSPC :
+		       0;
 }
 
 /* Views of the match that stay views; the rest is copied into the leaf. */
@@ -133,6 +136,7 @@ static int start_seq(struct kv_seq *seq, const struct kvpool_key *root,
 	kv_seq_account(seq);
 	if (!kv_cache_admits(seq->cache, 0, 0))
 		return -EAGAIN;
+	/* What cannot be copied is computed: a device that is lost says so again, and louder. */
 	return fill_leaf(seq, match, nr_kept) ? -ENOBUFS : 0;
 }
 

@@ -14,7 +14,10 @@
  *
  * Of streams that are sealed in the pool (shared_prefix.h) all tiles are pinned while a chain needs
  * one. While none does they are volatile, and not counted as this cache's own memory: letting go of
- * them frees nothing, but the pool takes them by itself where memory is asked for.
+ * them frees nothing, but the pool takes them by itself where memory is asked for. With an exchange
+ * it does not, as descriptors of them are out; there they are this cache's, to be evicted.
+ * Memory of another process counts as pinned and evictable too, for once that process has let go of
+ * it, it is ours alone.
  *
  * All of it belongs to the engine's driver thread but for the snapshot behind kv_cache_stat().
  */
@@ -45,7 +48,9 @@ struct kv_seg_stream {
 	bool is_dropped; /* sealed, and its memory is gone */
 	/* Sealed in the pool (published here, or found there): given up whole or not at all. */
 	bool is_fixed;
-	bool is_alias; /* another segment of this cache has the same memory */
+	/* Not of this cache's own: another segment of it has the same memory, or: */
+	bool is_alias;
+	bool is_imported; /* another process' memory; the pool counts it nowhere */
 };
 
 struct prefix_entry;
@@ -140,6 +145,8 @@ struct kv_cache {
 	uint32_t nr_bufs[KV_MAX_STREAMS]; /* of a segment */
 	/* Most tiles of a windowed stream that one sequence ever needs at once; else UINT32_MAX. */
 	uint32_t max_tiles[KV_MAX_STREAMS];
+	/* Of a windowed stream: most bytes of a page in front of the first tile in it. */
+	uint64_t front_bytes[KV_MAX_STREAMS];
 
 	uint64_t pinned_bytes, evictable_bytes, promised_bytes, ahead_bytes;
 	/* Parts of pinned and evictable: volatile in the pool and nobody else's; not ours alone. */
@@ -161,9 +168,12 @@ struct kv_cache {
 };
 
 /* ---- segment_cache.c ---- */
-/* Memory of tiles [first, end) of a stream. KV_LAYOUT_LAYER always has first = 0. */
+/* Memory of tiles [first, end) of a stream: all pages that one of them touches. */
 uint64_t kv_tile_bytes(const struct kv_cache *cache, uint32_t stream,
 		       uint32_t first, uint32_t end);
+/* The most memory of @nr tiles of a leaf at once, wherever its window stands. */
+uint64_t kv_need_bytes(const struct kv_cache *cache, uint32_t stream,
+		       uint32_t nr);
 /* What the pool can give to this cache: its limit less what others hold. */
 uint64_t kv_cache_avail(struct kv_cache *cache);
 /* What the pool takes by itself when it is asked for memory, beyond what this cache may evict. */
@@ -198,12 +208,15 @@ void kv_segment_trim(struct kv_segment *seg, uint32_t stream,
 void kv_segment_drop_stream(struct kv_segment *seg, uint32_t stream);
 void kv_segment_advise(struct kv_segment *seg, uint32_t stream,
 		       enum kvpool_advice advice, bool *out_survived);
+/* ---- segment_copy.c: bytes of K and V, by whom can touch them ---- */
 /*
  * Copy K and V of tokens [first, end) (absolute, first a multiple of T) between segments; both
- * have the tiles committed.
+ * have the tiles committed. Return: 0, -EIO.
  */
-void kv_segment_copy(struct kv_segment *to, const struct kv_segment *from,
-		     uint32_t stream, uint32_t first, uint32_t end);
+int kv_segment_copy(struct kv_segment *to, const struct kv_segment *from,
+		    uint32_t stream, uint32_t first, uint32_t end);
+/* Clear what no token of the segment lies in, in all pages of its tiles. Return: 0, -EIO. */
+int kv_segment_clear_unused(const struct kv_segment *seg, uint32_t stream);
 
 /* ---- segment_evict.c: sealed segments, references, eviction ---- */
 /* A leaf becomes a sealed segment, in the index if it can; the caller gets a hold on it. */
@@ -249,7 +262,7 @@ static inline bool kv_is_windowed(const struct kv_cache *cache, uint32_t stream)
 }
 /*
  * Commit and copy [first, end) of every stream, as far as later rows see it, out of @views and
- * @leaf (may be NULL), which are held; ids too. -ENOSPC, -ENOMEM: @to is to be thrown away.
+ * @leaf (may be NULL), which are held; ids too. -ENOSPC, -ENOMEM, -EIO: @to is to be thrown away.
  */
 int kv_seq_fill(struct kv_segment *to, const struct kv_view *views,
 		uint32_t nr_views, const struct kv_segment *leaf,

@@ -74,21 +74,25 @@ void kv_seq_advance_window(struct kv_seq *seq)
 	}
 }
 
-static void copy_views(struct kv_segment *to, uint32_t s,
-		       const struct kv_view *views, uint32_t nr_views,
-		       const struct kv_segment *leaf, uint32_t first,
-		       uint32_t end)
+static int copy_views(struct kv_segment *to, uint32_t s,
+		      const struct kv_view *views, uint32_t nr_views,
+		      const struct kv_segment *leaf, uint32_t first,
+		      uint32_t end)
 {
-	for (uint32_t i = 0; i < nr_views; i++) {
+	int err = 0;
+
+	for (uint32_t i = 0; i < nr_views && !err; i++) {
 		uint32_t lo = views[i].first > first ? views[i].first : first;
 		uint32_t hi = views[i].end < end ? views[i].end : end;
 
 		if (lo < hi)
-			kv_segment_copy(to, views[i].seg, s, lo, hi);
+			err = kv_segment_copy(to, views[i].seg, s, lo, hi);
 	}
-	if (leaf && leaf->start < end)
-		kv_segment_copy(to, leaf, s,
-				leaf->start > first ? leaf->start : first, end);
+	if (leaf && leaf->start < end && !err)
+		err = kv_segment_copy(to, leaf, s,
+				      leaf->start > first ? leaf->start : first,
+				      end);
+	return err;
 }
 
 static void copy_ids(struct kv_segment *to, const struct kv_segment *from,
@@ -124,10 +128,11 @@ int kv_seq_fill(struct kv_segment *to, const struct kv_view *views,
 		int err =
 			kv_segment_commit(to, s, kv_div_up(end - to->start, T));
 
+		if (!err && seen < end)
+			err = copy_views(to, s, views, nr_views, leaf, from,
+					 end);
 		if (err)
 			return err;
-		if (seen < end)
-			copy_views(to, s, views, nr_views, leaf, from, end);
 	}
 	for (uint32_t i = 0; i < nr_views; i++) {
 		if (views[i].end > first && views[i].first < end)
@@ -171,7 +176,7 @@ static int commit_to(struct kv_seq *seq, uint32_t end)
 		const struct kv_seg_stream *st = &leaf->streams[s];
 		uint32_t need = kv_need_tiles(cache, s, leaf->start,
 					      seq->reserve_tokens);
-		uint64_t promise = kv_tile_bytes(cache, s, 0, need);
+		uint64_t promise = kv_need_bytes(cache, s, need);
 		uint64_t now =
 			kv_tile_bytes(cache, s, st->first_tile, st->end_tile);
 		uint64_t want = kv_tile_bytes(
@@ -289,7 +294,7 @@ static int truncate_chain(struct kv_seq *seq, uint32_t len)
 	uint64_t extra = 0;
 
 	for (uint32_t s = 0; s < cache->nr_streams; s++)
-		extra += kv_tile_bytes(cache, s, 0,
+		extra += kv_need_bytes(cache, s,
 				       kv_need_tiles(cache, s, start, most));
 	/* Copied before anything is let go, so that a failure leaves the sequence as it is. */
 	if (!kv_cache_admits(cache, extra,

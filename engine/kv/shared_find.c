@@ -5,12 +5,18 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "engine/kv/exchange.h"
 #include "engine/kv/shared_prefix.h"
 
-/* A published buffer of one stream, as far as the prompt goes: tokens [start, end). */
+/*
+ * A published buffer of one stream, as far as the prompt goes: tokens [start, end). Of another
+ * process it is a descriptor until it is mapped, which costs more than to find it.
+ */
 struct found {
-	struct kvpool_buf *buf;
+	struct kvpool_buf *buf; /* NULL: not mapped yet, or none */
+	int fd; /* -1: none */
 	uint32_t start, end;
 };
 
@@ -29,6 +35,49 @@ static void put_found(struct found *found)
 {
 	kvpool_buf_put(found->buf);
 	found->buf = NULL;
+	if (found->fd >= 0)
+		close(found->fd);
+	found->fd = -1;
+}
+
+/* Ask whoever shares with us. Return: 0; or it is not there. */
+static int ask(struct kv_cache *cache, const struct kvpool_key *key,
+	       struct found *out, uint64_t *out_n)
+{
+	struct kv_exchange_found found;
+
+	*out = (struct found){ .fd = -1 };
+	if (!cache->options.exchange)
+		return kvpool_lookup(cache->pool, key, &out->buf, out_n, NULL);
+	int err = kv_exchange_find(cache->options.exchange, key, &found);
+
+	if (!err) {
+		out->fd = found.fd;
+		*out_n = found.n_bytes;
+	}
+	return err;
+}
+
+/* Tiles [first, end) of what is found can be read from now on. */
+static bool map_found(struct kv_cache *cache, uint32_t stream,
+		      struct found *found, uint32_t first_tile,
+		      uint32_t end_tile)
+{
+	uint64_t stride = cache->layouts[stream].stride_bytes;
+	int err;
+
+	if (found->buf)
+		return true;
+	/* As those of our own, so that its tiles have numbers. */
+	err = kvpool_base(cache->pool) ?
+		      kvpool_buf_import_stride(cache->pool, found->fd, stride,
+					       &found->buf) :
+		      kvpool_buf_import(cache->pool, found->fd, &found->buf);
+	if (err)
+		return false;
+	/* A tile that is not there would be read by the device. */
+	return !kvpool_buf_covers(found->buf, first_tile * stride,
+				  (end_tile - first_tile) * stride);
 }
 
 /* The keys of match_tiles() end with the first border that the index lacks. */
@@ -56,11 +105,11 @@ static bool look_up(struct search *search, uint32_t stream, uint32_t end_tile,
 	cache->stat.nr_lookups++;
 	shared_prefix_key(cache, &cache->match_keys[end_tile - 1], stream,
 			  &key);
-	if (kvpool_lookup(cache->pool, &key, &out->buf, &n, NULL))
+	if (ask(cache, &key, out, &n))
 		return false;
 	/* Whoever published it: only what our own arithmetic can mean is used. */
 	if (!n || n % stride || n / stride > end_tile ||
-	    n > kvpool_buf_size(out->buf)) {
+	    (out->buf && n > kvpool_buf_size(out->buf))) {
 		put_found(out);
 		return false;
 	}
@@ -160,17 +209,20 @@ static bool set_stream(struct kv_segment *seg, uint32_t stream,
 	uint32_t first =
 		shared_prefix_window(cache, stream, found->start, found->end);
 
-	st->is_alias = has_alias(cache, stream, found->buf);
-	st->bufs = calloc(1, sizeof(struct kvpool_buf *));
+	st->first_tile = (first - found->start) / cache->tile_tokens;
+	st->end_tile = (found->end - found->start) / cache->tile_tokens;
+	if (map_found(cache, stream, found, st->first_tile, st->end_tile))
+		st->bufs = calloc(1, sizeof(struct kvpool_buf *));
 	if (!st->bufs) {
 		put_found(found);
 		return false;
 	}
-	st->bufs[0] = found->buf;
+	st->is_imported = found->fd >= 0;
+	st->is_alias = st->is_imported || has_alias(cache, stream, found->buf);
+	st->bufs[0] = kvpool_buf_get(found->buf);
 	st->base = kvpool_buf_addr(found->buf);
-	st->first_tile = (first - found->start) / cache->tile_tokens;
-	st->end_tile = (found->end - found->start) / cache->tile_tokens;
 	st->is_fixed = true;
+	put_found(found);
 	return true;
 }
 
@@ -268,6 +320,8 @@ bool shared_prefix_find(struct kv_cache *cache, const struct kvpool_key *root,
 
 	if (!cache->is_sharing || tile >= search.nr_tiles)
 		return false;
+	if (cache->options.exchange)
+		kv_exchange_begin(cache->options.exchange);
 	while (search.stream + 1 < cache->nr_streams &&
 	       kv_is_windowed(cache, search.stream))
 		search.stream++;

@@ -43,6 +43,11 @@
  * the index; sequences use it like any other. A hole in the chain shortens it,
  * a last segment without the window of its end is left out, and whatever goes
  * wrong is a miss. A purge shows at the next use: the segment leaves the index.
+ *
+ * Over an exchange (exchange.h) all this goes between pools that are private to
+ * their processes. What is published is offered there, until the segment is
+ * evicted; look-ups ask the peers, and a buffer is mapped once it is known to be
+ * used. The key's secret is then the exchange's.
  */
 #ifndef TARN_ENGINE_KV_SHARED_PREFIX_H
 #define TARN_ENGINE_KV_SHARED_PREFIX_H
@@ -72,6 +77,11 @@ void shared_prefix_key(struct kv_cache *cache, const struct kvpool_key *border,
 uint32_t shared_prefix_window(const struct kv_cache *cache, uint32_t stream,
 			      uint32_t start, uint32_t border);
 
+/*
+ * A published stream of a segment goes: with an exchange nobody finds it any more. Else the pool
+ * keeps it, until it needs the memory.
+ */
+void shared_prefix_unpublish(struct kv_segment *seg, uint32_t stream);
 /* Have a segment published at the next kv_cache_publish(), if there is anything to share. */
 void shared_prefix_queue(struct kv_segment *seg);
 /**

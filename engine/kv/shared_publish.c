@@ -5,8 +5,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "engine/kv/exchange.h"
 #include "engine/kv/shared_prefix.h"
 
 void shared_prefix_key(struct kv_cache *cache, const struct kvpool_key *border,
@@ -79,47 +79,14 @@ static bool is_published(const struct kv_segment *seg, uint32_t nr_tiles)
 	return true;
 }
 
-/* Rows [nr, T) of a tile: what was there before is not this segment's to show. */
-static void clear_rows(const struct attn_layout *layout, uint8_t *tile,
-		       uint32_t nr)
+void shared_prefix_unpublish(struct kv_segment *seg, uint32_t stream)
 {
-	size_t elem = layout->elem_bytes;
-	size_t row_bytes = layout->head_dim * elem;
-	uint32_t lane = nr % ATTN_GROUP_TOKENS;
-
-	for (uint32_t i = 0; i < layout->nr_layers * layout->nr_kv_heads; i++) {
-		uint8_t *k = tile + attn_run_offset(layout,
-						    i / layout->nr_kv_heads,
-						    i % layout->nr_kv_heads);
-		uint8_t *group = k + (nr - lane) * row_bytes;
-
-		for (uint32_t d = 0; lane && d < layout->head_dim; d++)
-			memset(group + (d * ATTN_GROUP_TOKENS + lane) * elem, 0,
-			       (ATTN_GROUP_TOKENS - lane) * elem);
-		uint32_t whole =
-			kv_div_up(nr, ATTN_GROUP_TOKENS) * ATTN_GROUP_TOKENS;
-
-		memset(k + whole * row_bytes, 0,
-		       (layout->tile_tokens - whole) * row_bytes);
-		memset(k + layout->v_offset_bytes + nr * row_bytes, 0,
-		       (layout->tile_tokens - nr) * row_bytes);
-	}
-}
-
-static void clear_unused(const struct kv_segment *seg, uint32_t stream)
-{
-	const struct attn_layout *layout = &seg->cache->layouts[stream];
 	const struct kv_seg_stream *st = &seg->streams[stream];
-	uint64_t used = layout->nr_layers * layout->layer_bytes;
 
-	for (uint32_t i = st->first_tile; i < st->end_tile; i++) {
-		uint8_t *tile = st->base + i * layout->stride_bytes;
-		uint32_t nr = seg->nr_tokens - i * layout->tile_tokens;
-
-		memset(tile + used, 0, layout->stride_bytes - used);
-		if (nr < layout->tile_tokens)
-			clear_rows(layout, tile, nr);
-	}
+	if (!seg->cache->options.exchange || !st->bufs || st->is_imported)
+		return;
+	kv_exchange_withdraw(seg->cache->options.exchange, st->bufs[0]);
+	kvpool_buf_unpublish(st->bufs[0]);
 }
 
 /* Return: 0; or what the pool answers, and what is sealed stays so. */
@@ -140,13 +107,17 @@ static int publish_stream(struct kv_segment *seg, uint32_t stream,
 		shared_prefix_key(cache, &seg->keys[i], stream, &marks[nr].key);
 		marks[nr++].n_bytes = (i + 1) * stride;
 	}
-	clear_unused(seg, stream);
-	int err = kvpool_buf_seal(st->bufs[0], st->end_tile * stride);
+	int err = kv_segment_clear_unused(seg, stream);
 
+	if (!err)
+		err = kvpool_buf_seal(st->bufs[0], st->end_tile * stride);
 	if (!err) {
 		st->is_fixed = true;
 		err = kvpool_buf_publish(st->bufs[0], marks, nr);
 	}
+	if (!err && cache->options.exchange)
+		err = kv_exchange_offer(cache->options.exchange, st->bufs[0],
+					marks, nr);
 	free(marks);
 	return err;
 }
@@ -190,8 +161,10 @@ static void publish(struct kv_segment *seg)
 	}
 	cache->stat.nr_published += !err;
 	for (uint32_t s = 0; err && s < cache->nr_streams; s++) {
-		if (seg->streams[s].is_fixed)
-			kvpool_buf_unpublish(seg->streams[s].bufs[0]);
+		if (!seg->streams[s].is_fixed)
+			continue;
+		shared_prefix_unpublish(seg, s);
+		kvpool_buf_unpublish(seg->streams[s].bufs[0]);
 	}
 }
 

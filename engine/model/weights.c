@@ -13,6 +13,10 @@
 #include "engine/model/model.h"
 #include "kernels/cpu/half.h"
 
+static const char embed_name[] = "token_embd.weight";
+static const char output_name[] =
+	"output.weight"; /* absent: tied to the embedding */
+
 struct declare {
 	const struct gguf *gguf;
 	struct backend *backend;
@@ -77,6 +81,9 @@ static int declare(struct declare *d, const char *name, enum presence presence,
 	bt.nr_cols = nr_cols;
 	bt.nr_rows = nr_rows ? nr_rows : 1;
 	bt.data = t->data;
+	bt.is_looked_up = !strcmp(name, embed_name);
+	bt.is_multiplied = !bt.is_looked_up ||
+			   !gguf_tensor(d->gguf, output_name);
 	d->model->nr_params += (uint64_t)bt.nr_cols * bt.nr_rows;
 	if (t->type < 64)
 		d->bytes_by_type[t->type] += t->size_bytes;
@@ -139,6 +146,12 @@ static int declare_layer(struct declare *d, uint32_t il)
 			     want[i].nr_rows, want[i].out);
 		if (rc)
 			return rc;
+	}
+	if (d->backend->ops->join) {
+		d->backend->ops->join(d->backend,
+				      (const int[]){ l->q, l->k, l->v }, 3);
+		d->backend->ops->join(d->backend,
+				      (const int[]){ l->gate, l->up }, 2);
 	}
 	l->rope = windowed ? 1 : 0;
 	l->stream = windowed && d->model->nr_streams == 2 ? 1 : 0;
@@ -205,7 +218,7 @@ static int declare_vocabulary(struct declare *d)
 {
 	struct model *m = d->model;
 	struct model_config *c = &m->config;
-	const struct gguf_tensor *t = gguf_tensor(d->gguf, "token_embd.weight");
+	const struct gguf_tensor *t = gguf_tensor(d->gguf, embed_name);
 	int rc;
 
 	if (t && (t->dims[1] < 1 || t->dims[1] > 1u << 24)) {
@@ -215,14 +228,13 @@ static int declare_vocabulary(struct declare *d)
 		return -EINVAL;
 	}
 	c->n_vocab = t ? (uint32_t)t->dims[1] : 1;
-	rc = declare(d, "token_embd.weight", REQUIRED, c->n_embd, c->n_vocab,
-		     &m->embed);
+	rc = declare(d, embed_name, REQUIRED, c->n_embd, c->n_vocab, &m->embed);
 	if (!rc)
 		rc = declare(d, "output_norm.weight", REQUIRED, c->n_embd, 0,
 			     &m->output_norm);
 	if (!rc)
-		rc = declare(d, "output.weight", OPTIONAL, c->n_embd,
-			     c->n_vocab, &m->output);
+		rc = declare(d, output_name, OPTIONAL, c->n_embd, c->n_vocab,
+			     &m->output);
 	if (!rc && m->output == BACKEND_NONE)
 		m->output = m->embed; /* tied */
 	return rc;

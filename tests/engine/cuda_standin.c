@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The driver without a GPU: see cuda_standin.h. Devices, memory, and finding the
- * entry points; streams are in cuda_standin_stream.c. Everything is under one
- * lock.
+ * entry points; streams are in cuda_standin_stream.c, kernels and plain memory in
+ * cuda_standin_gpu.c. Everything is under one lock.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/backend/gpu_driver.h"
 #include "tests/engine/cuda_standin_private.h"
 
 struct standin_config standin;
@@ -35,6 +36,7 @@ struct mapping {
 
 struct reservation {
 	uint64_t start, bytes;
+	uint8_t *cpu; /* the same bytes; start itself unless is_hidden */
 	LIST_ENTRY(reservation) link;
 };
 
@@ -103,9 +105,23 @@ static cuda_status DeviceGetAttribute(int *out, int attribute, int device)
 	ENTER("cuDeviceGetAttribute");
 	if (device >= standin.nr_devices)
 		return standin_leave(CUDA_INVALID_DEVICE);
-	*out = attribute == CUDA_ATTR_VMM      ? standin.has_vmm :
-	       attribute == CUDA_ATTR_POSIX_FD ? standin.has_fd :
-						 -1;
+	switch (attribute) {
+	case CUDA_ATTR_VMM:
+		*out = standin.has_vmm;
+		break;
+	case CUDA_ATTR_POSIX_FD:
+		*out = standin.has_fd;
+		break;
+	case GPU_ATTR_MULTIPROCESSORS:
+		*out = standin.nr_sms;
+		break;
+	case GPU_ATTR_CAPABILITY_MAJOR:
+	case GPU_ATTR_CAPABILITY_MINOR:
+		*out = standin.capability[attribute - GPU_ATTR_CAPABILITY_MAJOR];
+		break;
+	default:
+		*out = -1;
+	}
 	return standin_leave(*out < 0 ? CUDA_INVALID_VALUE : CUDA_OK);
 }
 
@@ -121,6 +137,17 @@ static cuda_status DeviceTotalMem(size_t *out, int device)
 	(void)device;
 	ENTER("cuDeviceTotalMem");
 	*out = standin.total_bytes;
+	return standin_leave(CUDA_OK);
+}
+
+static cuda_status MemGetInfo(size_t *out_free, size_t *out_total)
+{
+	ENTER("cuMemGetInfo");
+	if (!standin_has_context())
+		return standin_leave(CUDA_INVALID_CONTEXT);
+	*out_total = standin.total_bytes;
+	*out_free = standin.total_bytes - standin_now.used_bytes -
+		    standin_now.stolen_bytes;
 	return standin_leave(CUDA_OK);
 }
 
@@ -216,10 +243,41 @@ static cuda_status MemAddressReserve(cuda_addr *out, size_t bytes,
 
 	r->start = (uint64_t)addr + skip;
 	r->bytes = bytes;
+	r->cpu = (uint8_t *)r->start;
+	if (standin.is_hidden)
+		r->cpu = mmap(NULL, bytes, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			      0);
+	if (r->cpu == MAP_FAILED)
+		abort();
 	LIST_INSERT_HEAD(&reservations, r, link);
 	standin_now.reservations++;
 	*out = r->start;
 	return standin_leave(CUDA_OK);
+}
+
+static struct reservation *reservation_at(uint64_t addr)
+{
+	struct reservation *r;
+
+	LIST_FOREACH(r, &reservations, link)
+	{
+		if (addr >= r->start && addr - r->start < r->bytes)
+			return r;
+	}
+	return NULL;
+}
+
+uint8_t *standin_cpu_locked(uint64_t addr)
+{
+	struct reservation *r = reservation_at(addr);
+	uint8_t *plain = standin_plain(addr, 1);
+
+	if (plain)
+		return plain;
+	if (!r)
+		abort(); /* no address of the device */
+	return r->cpu + (addr - r->start);
 }
 
 static struct mapping *mapping_at(uint64_t addr)
@@ -259,6 +317,8 @@ static cuda_status MemAddressFree(cuda_addr addr, size_t bytes)
 	if (!r || is_any_mapped(addr, bytes))
 		return standin_leave(CUDA_INVALID_VALUE);
 	munmap((void *)addr, bytes);
+	if (r->cpu != (uint8_t *)addr)
+		munmap(r->cpu, bytes);
 	LIST_REMOVE(r, link);
 	free(r);
 	standin_now.reservations--;
@@ -338,22 +398,16 @@ static cuda_status MemRelease(cuda_handle handle)
 static cuda_status MemMap(cuda_addr addr, size_t bytes, size_t offset,
 			  cuda_handle handle, unsigned long long flags)
 {
-	struct reservation *r;
-
 	ENTER("cuMemMap");
 	struct handle *h = find_handle(handle);
+	struct reservation *r = reservation_at(addr);
 
-	LIST_FOREACH(r, &reservations, link)
-	{
-		if (addr >= r->start && addr - r->start < r->bytes &&
-		    bytes <= r->bytes - (addr - r->start))
-			break;
-	}
-	if (!h || !r || is_odd(bytes) || addr % standin.granule_bytes ||
-	    offset || bytes > h->bytes || flags || is_any_mapped(addr, bytes))
+	if (!h || !r || bytes > r->bytes - (addr - r->start) || is_odd(bytes) ||
+	    addr % standin.granule_bytes || offset || bytes > h->bytes ||
+	    flags || is_any_mapped(addr, bytes))
 		return standin_leave(CUDA_INVALID_VALUE);
-	if (mmap((void *)addr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd,
-		 0) == MAP_FAILED)
+	if (mmap(standin_cpu_locked(addr), bytes, PROT_NONE,
+		 MAP_SHARED | MAP_FIXED, h->fd, 0) == MAP_FAILED)
 		return standin_leave(CUDA_OUT_OF_MEMORY);
 	struct mapping *m = calloc(1, sizeof(*m));
 
@@ -370,6 +424,8 @@ bool standin_is_mapped(uint64_t addr, uint64_t bytes, bool is_whole)
 {
 	uint64_t at = addr, end = addr + bytes;
 
+	if (standin_plain(addr, bytes))
+		return !is_whole;
 	while (at < end) {
 		struct mapping *m = mapping_at(at);
 
@@ -390,7 +446,7 @@ static cuda_status MemUnmap(cuda_addr addr, size_t bytes)
 		struct mapping *m = mapping_at(at);
 
 		at += m->bytes;
-		mmap((void *)m->start, m->bytes, PROT_NONE,
+		mmap(standin_cpu_locked(m->start), m->bytes, PROT_NONE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
 		     -1, 0);
 		m->handle->nr_mappings--;
@@ -416,7 +472,7 @@ static cuda_status MemSetAccess(cuda_addr addr, size_t bytes,
 		   access->prot == CUDA_PROT_READ ? PROT_READ :
 						    PROT_NONE;
 
-	if (mprotect((void *)addr, bytes, prot))
+	if (mprotect(standin_cpu_locked(addr), bytes, prot))
 		return standin_leave(CUDA_OUT_OF_MEMORY);
 	standin_now.set_accesses++;
 	return standin_leave(CUDA_OK);
@@ -473,6 +529,8 @@ static cuda_status MemImportFromShareableHandle(cuda_handle *out,
 #define EventQuery standin_EventQuery
 #define MemsetD8Async standin_MemsetD8Async
 #define MemcpyDtoDAsync standin_MemcpyDtoDAsync
+#define MemsetD2D8Async standin_MemsetD2D8Async
+#define Memcpy2DAsync standin_Memcpy2DAsync
 
 static cuda_status find_entry(const char *name, void **out, int version)
 {
@@ -483,6 +541,8 @@ static cuda_status find_entry(const char *name, void **out, int version)
 		*out = (void *)member;
 	CUDA_ENTRIES(FIND)
 #undef FIND
+	if (!*out && (!standin.missing || strcmp(name, standin.missing)))
+		*out = standin_find_gpu(name, version);
 	return *out ? CUDA_OK : CUDA_NOT_FOUND;
 }
 
@@ -526,6 +586,8 @@ void standin_install(void)
 		.has_fd = true,
 		.granule_bytes = 2 << 20,
 		.total_bytes = 1 << 30,
+		.capability = { 9, 0 },
+		.nr_sms = 132,
 	};
 	cuda_loader.open = open_library;
 	cuda_loader.symbol = find_symbol;
@@ -547,17 +609,27 @@ bool standin_is_clean(void)
 	struct standin_count now = standin_counts();
 	bool is_clean = !now.contexts && !now.reservations && !now.handles &&
 			!now.mappings && !now.streams && !now.events &&
-			!now.used_bytes && !now.nr_violations;
+			!now.modules && !now.allocations &&
+			!now.host_allocations && !now.graphs &&
+			!now.used_bytes && !now.nr_violations && !depth;
 
 	if (!is_clean)
 		fprintf(stderr,
 			"left: %d contexts, %d reservations, %d handles, %d mappings, "
-			"%d streams, %d events, %lld bytes; %d violations\n",
+			"%d streams, %d events, %d modules, %d allocations, %d of the "
+			"host, %d graphs, %lld bytes, %d contexts pushed; %d violations\n",
 			(int)now.contexts, (int)now.reservations,
 			(int)now.handles, (int)now.mappings, (int)now.streams,
-			(int)now.events, (long long)now.used_bytes,
+			(int)now.events, (int)now.modules, (int)now.allocations,
+			(int)now.host_allocations, (int)now.graphs,
+			(long long)now.used_bytes, depth,
 			(int)now.nr_violations);
 	return is_clean;
+}
+
+int standin_depth(void)
+{
+	return depth;
 }
 
 uint64_t standin_mapped_bytes(const void *addr, uint64_t bytes)
@@ -573,6 +645,15 @@ uint64_t standin_mapped_bytes(const void *addr, uint64_t bytes)
 	}
 	pthread_mutex_unlock(&standin_lock);
 	return sum;
+}
+
+uint8_t *standin_cpu(const void *addr)
+{
+	pthread_mutex_lock(&standin_lock);
+	uint8_t *cpu = standin_cpu_locked((uint64_t)addr);
+
+	pthread_mutex_unlock(&standin_lock);
+	return cpu;
 }
 
 void standin_steal(int64_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver without a GPU, between its two files. Included by them only.
+ * The driver without a GPU, between its files. Included by them only.
  */
 #ifndef TARN_TESTS_ENGINE_CUDA_STANDIN_PRIVATE_H
 #define TARN_TESTS_ENGINE_CUDA_STANDIN_PRIVATE_H
@@ -29,6 +29,14 @@ cuda_status standin_leave(cuda_status status);
 bool standin_has_context(void);
 /* Whether [addr, addr + bytes) is nothing but mappings, whole ones where @is_whole. */
 bool standin_is_mapped(uint64_t addr, uint64_t bytes, bool is_whole);
+/* standin_cpu(), under the lock. */
+uint8_t *standin_cpu_locked(uint64_t addr);
+/* Plain memory: where the CPU finds [addr, addr + bytes), all of it in one allocation, or NULL. */
+uint8_t *standin_plain(uint64_t addr, uint64_t bytes);
+/* The stream whose calls are recorded and not done; NULL: none is. */
+extern cuda_stream standin_captured;
+/* Entry points of gpu_driver.h; NULL: not one of them. */
+void *standin_find_gpu(const char *name, int version);
 /* That range is unmapped: a kernel that uses it and has not ended would fault. */
 void standin_check_uses(uint64_t addr, uint64_t bytes);
 
@@ -44,6 +52,15 @@ cuda_status standin_EventQuery(cuda_event event);
 cuda_status standin_MemsetD8Async(cuda_addr addr, unsigned char value,
 				  size_t bytes, cuda_stream stream);
 cuda_status standin_MemcpyDtoDAsync(cuda_addr to, cuda_addr from, size_t bytes,
+				    cuda_stream stream);
+cuda_status standin_MemsetD2D8Async(cuda_addr addr, size_t pitch,
+				    unsigned char value, size_t row_bytes,
+				    size_t nr_rows, cuda_stream stream);
+cuda_status standin_Memcpy2DAsync(const struct cuda_copy_2d *copy,
+				  cuda_stream stream);
+cuda_status standin_MemcpyHtoDAsync(cuda_addr to, const void *from,
+				    size_t bytes, cuda_stream stream);
+cuda_status standin_MemcpyDtoHAsync(void *to, cuda_addr from, size_t bytes,
 				    cuda_stream stream);
 
 #endif /* TARN_TESTS_ENGINE_CUDA_STANDIN_PRIVATE_H */

@@ -11,10 +11,15 @@
 
 enum { MAX_WORK = 64 };
 
-/* A use of memory by a kernel, or (of the library's stream) a copy that runs at its end. */
+/* A use of memory by a kernel; or rows of bytes that are copied or set at its end. */
 struct work {
-	uint64_t to, from, bytes;
-	bool is_copy, is_clear;
+	uint64_t to, from, bytes; /* bytes: of a row */
+	uint64_t to_pitch, from_pitch;
+	uint64_t nr_rows;
+	bool is_copy, is_set;
+	const void *host_from; /* of a copy from the host */
+	void *host_to; /* of one to it */
+	uint8_t value;
 	uint64_t ticket;
 };
 
@@ -82,24 +87,68 @@ static bool is_event_done(cuda_event event)
 	return !event->stream || event->ticket <= event->stream->done;
 }
 
+/* The host's memory is read and written only here, as a copy from and to pinned memory is. */
+static void run_host_copy(const struct work *w)
+{
+	uint64_t at = w->host_to ? w->from : w->to;
+
+	if (!standin_is_mapped(at, w->bytes, false))
+		standin_now.nr_violations++;
+	else if (w->host_to)
+		memcpy(w->host_to, standin_cpu_locked(at), w->bytes);
+	else
+		memcpy(standin_cpu_locked(at), w->host_from, w->bytes);
+}
+
 static void run_work(cuda_stream stream)
 {
 	for (int i = 0; i < stream->nr_work; i++) {
 		const struct work *w = &stream->work[i];
 
-		if (w->is_copy)
-			memcpy((void *)w->to, (void *)w->from, w->bytes);
-		else if (w->is_clear)
-			memset((void *)w->to, 0, w->bytes);
+		if (w->host_to || w->host_from) {
+			run_host_copy(w);
+			continue;
+		}
+
+		for (uint64_t row = 0; row < w->nr_rows; row++) {
+			uint64_t to = w->to + row * w->to_pitch;
+			uint64_t from = w->from + row * w->from_pitch;
+
+			if ((w->is_copy || w->is_set) &&
+			    !standin_is_mapped(to, w->bytes, false))
+				standin_now.nr_violations++;
+			else if (w->is_copy)
+				memcpy(standin_cpu_locked(to),
+				       standin_cpu_locked(from), w->bytes);
+			else if (w->is_set)
+				memset(standin_cpu_locked(to), w->value,
+				       w->bytes);
+		}
 	}
 	stream->nr_work = 0;
 }
 
+/* A device that is lost runs nothing any more. */
+static void drop_work(cuda_stream stream)
+{
+	stream->nr_work = 0;
+	stream->nr_waits = 0;
+}
+
 cuda_status standin_StreamSynchronize(cuda_stream stream)
 {
-	ENTER("cuStreamSynchronize");
-	if (!standin_has_context())
-		return standin_leave(CUDA_INVALID_CONTEXT);
+	pthread_mutex_lock(&standin_lock);
+	cuda_status status =
+		standin.fail ? standin.fail("cuStreamSynchronize") : CUDA_OK;
+
+	if (!status && (standin_pid != getpid() || !standin_has_context()))
+		status = CUDA_INVALID_CONTEXT;
+	if (!status && stream == standin_captured)
+		status = CUDA_NOT_PERMITTED;
+	if (status) {
+		drop_work(stream);
+		return standin_leave(status);
+	}
 	for (int i = 0; i < stream->nr_waits; i++) {
 		while (!is_event_done(stream->waits[i]))
 			pthread_cond_wait(&progress, &standin_lock);
@@ -162,12 +211,25 @@ cuda_status standin_EventQuery(cuda_event event)
 	return standin_leave(is_event_done(event) ? CUDA_OK : CUDA_NOT_READY);
 }
 
+static bool are_rows_mapped(uint64_t addr, uint64_t pitch, uint64_t bytes,
+			    uint64_t nr_rows)
+{
+	for (uint64_t row = 0; row < nr_rows; row++) {
+		if (!standin_is_mapped(addr + row * pitch, bytes, false))
+			return false;
+	}
+	return true;
+}
+
 static cuda_status add_work(cuda_stream stream, struct work work)
 {
 	if (!standin_has_context() || stream->nr_work == MAX_WORK)
 		return CUDA_INVALID_CONTEXT;
-	if (!standin_is_mapped(work.to, work.bytes, false) ||
-	    (work.is_copy && !standin_is_mapped(work.from, work.bytes, false)))
+	if (!work.bytes || !work.nr_rows ||
+	    !are_rows_mapped(work.to, work.to_pitch, work.bytes,
+			     work.nr_rows) ||
+	    (work.is_copy && !are_rows_mapped(work.from, work.from_pitch,
+					      work.bytes, work.nr_rows)))
 		return CUDA_INVALID_VALUE;
 	stream->work[stream->nr_work++] = work;
 	return CUDA_OK;
@@ -177,11 +239,11 @@ cuda_status standin_MemsetD8Async(cuda_addr addr, unsigned char value,
 				  size_t bytes, cuda_stream stream)
 {
 	ENTER("cuMemsetD8Async");
-	return standin_leave(
-		value ? CUDA_INVALID_VALUE :
-			add_work(stream, (struct work){ .to = addr,
-							.bytes = bytes,
-							.is_clear = true }));
+	return standin_leave(add_work(stream, (struct work){ .to = addr,
+							     .bytes = bytes,
+							     .nr_rows = 1,
+							     .value = value,
+							     .is_set = true }));
 }
 
 cuda_status standin_MemcpyDtoDAsync(cuda_addr to, cuda_addr from, size_t bytes,
@@ -192,6 +254,85 @@ cuda_status standin_MemcpyDtoDAsync(cuda_addr to, cuda_addr from, size_t bytes,
 		add_work(stream, (struct work){ .to = to,
 						.from = from,
 						.bytes = bytes,
+						.nr_rows = 1,
+						.is_copy = true }));
+}
+
+static cuda_status add_host_copy(cuda_stream stream, struct work work)
+{
+	uint64_t at = work.host_to ? work.from : work.to;
+
+	if (!standin_has_context())
+		return CUDA_INVALID_CONTEXT;
+	/* A graph could hold it; here none has to. */
+	if (stream == standin_captured)
+		return CUDA_NOT_PERMITTED;
+	if (!standin_is_mapped(at, work.bytes, false))
+		return CUDA_INVALID_VALUE;
+	/* Where no more fit, the device has come that far. */
+	if (stream->nr_work == MAX_WORK)
+		run_work(stream);
+	stream->work[stream->nr_work++] = work;
+	return CUDA_OK;
+}
+
+cuda_status standin_MemcpyHtoDAsync(cuda_addr to, const void *from,
+				    size_t bytes, cuda_stream stream)
+{
+	ENTER("cuMemcpyHtoDAsync");
+	if (!from)
+		return standin_leave(CUDA_INVALID_VALUE);
+	return standin_leave(add_host_copy(
+		stream,
+		(struct work){ .to = to, .host_from = from, .bytes = bytes }));
+}
+
+cuda_status standin_MemcpyDtoHAsync(void *to, cuda_addr from, size_t bytes,
+				    cuda_stream stream)
+{
+	ENTER("cuMemcpyDtoHAsync");
+	if (!to)
+		return standin_leave(CUDA_INVALID_VALUE);
+	return standin_leave(add_host_copy(
+		stream,
+		(struct work){ .host_to = to, .from = from, .bytes = bytes }));
+}
+
+cuda_status standin_MemsetD2D8Async(cuda_addr addr, size_t pitch,
+				    unsigned char value, size_t row_bytes,
+				    size_t nr_rows, cuda_stream stream)
+{
+	ENTER("cuMemsetD2D8Async");
+	if (pitch < row_bytes)
+		return standin_leave(CUDA_INVALID_VALUE);
+	return standin_leave(add_work(stream, (struct work){ .to = addr,
+							     .to_pitch = pitch,
+							     .bytes = row_bytes,
+							     .nr_rows = nr_rows,
+							     .value = value,
+							     .is_set = true }));
+}
+
+static bool is_side_good(const struct cuda_side_2d *side, size_t row_bytes)
+{
+	return side->type == CUDA_MEMORY_DEVICE && !side->x_bytes && !side->y &&
+	       !side->host && !side->array && side->pitch >= row_bytes;
+}
+
+cuda_status standin_Memcpy2DAsync(const struct cuda_copy_2d *copy,
+				  cuda_stream stream)
+{
+	ENTER("cuMemcpy2DAsync");
+	if (!is_side_good(&copy->from, copy->row_bytes) ||
+	    !is_side_good(&copy->to, copy->row_bytes))
+		return standin_leave(CUDA_INVALID_VALUE);
+	return standin_leave(
+		add_work(stream, (struct work){ .to = copy->to.addr,
+						.to_pitch = copy->to.pitch,
+						.from = copy->from.addr,
+						.from_pitch = copy->from.pitch,
+						.bytes = copy->row_bytes,
+						.nr_rows = copy->nr_rows,
 						.is_copy = true }));
 }
 
@@ -222,22 +363,36 @@ cuda_stream standin_stream(void)
 	return stream;
 }
 
-void standin_launch(cuda_stream stream, const void *addr, uint64_t bytes)
+static void launch(cuda_stream stream, struct work work)
 {
 	pthread_mutex_lock(&standin_lock);
 	if (stream->nr_work == MAX_WORK)
 		abort(); /* a test that lost sight of its work */
-	stream->work[stream->nr_work++] = (struct work){
-		.to = (uint64_t)addr, .bytes = bytes, .ticket = ++stream->issued
-	};
+	work.ticket = ++stream->issued;
+	stream->work[stream->nr_work++] = work;
 	pthread_mutex_unlock(&standin_lock);
+}
+
+void standin_launch(cuda_stream stream, const void *addr, uint64_t bytes)
+{
+	launch(stream, (struct work){ .to = (uint64_t)addr, .bytes = bytes });
+}
+
+void standin_launch_set(cuda_stream stream, const void *addr, uint64_t bytes,
+			uint8_t value)
+{
+	launch(stream, (struct work){ .to = (uint64_t)addr,
+				      .bytes = bytes,
+				      .nr_rows = 1,
+				      .value = value,
+				      .is_set = true });
 }
 
 void standin_finish(cuda_stream stream)
 {
 	pthread_mutex_lock(&standin_lock);
+	run_work(stream);
 	stream->done = stream->issued;
-	stream->nr_work = 0;
 	pthread_cond_broadcast(&progress);
 	pthread_mutex_unlock(&standin_lock);
 }

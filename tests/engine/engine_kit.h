@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/kv/libkvpool.h"
 #include "tests/engine/golden_logits.h"
 #include "tests/harness.h"
 
@@ -44,6 +45,11 @@ static inline const char *kit_path(const struct kit_model *m)
 	return path && *path ? path : NULL;
 }
 
+static inline bool kit_has_device(enum tarn_device device)
+{
+	return device != TARN_DEVICE_CUDA || !kvpool_cuda_check(0, NULL, 0);
+}
+
 static inline struct tarn_engine *kit_open(const struct kit_model *m,
 					   struct tarn_engine_options options)
 {
@@ -51,6 +57,9 @@ static inline struct tarn_engine *kit_open(const struct kit_model *m,
 	char err[256] = "";
 
 	options.model_path = kit_path(m);
+	/* What is known to the bit is what the CPU computes. */
+	if (options.device == TARN_DEVICE_AUTO)
+		options.device = TARN_DEVICE_CPU;
 	if (!options.kv_bytes)
 		options.kv_bytes = 1u << 30;
 	ASSERT_EQ(0, tarn_engine_create(&options, &engine, err, sizeof(err)))

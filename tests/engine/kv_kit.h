@@ -3,7 +3,8 @@
  * For the KV tests: what the K and V of a token must look like. Every element
  * is derived from the history of tokens up to its own, the layer, the head and
  * the element's index, so that any row that is old, moved or another's shows.
- * Knows the tile's layout from kernels/attn_plan.h alone.
+ * Knows the tile's layout from kernels/attn_plan.h alone. Over a cuda pool on a
+ * driver without a GPU it looks at memory through that driver.
  */
 #ifndef TARN_TESTS_ENGINE_KV_KIT_H
 #define TARN_TESTS_ENGINE_KV_KIT_H
@@ -21,6 +22,15 @@ static inline uint64_t kit_mix(uint64_t x)
 	x ^= x >> 27;
 	x *= 0x81dadef4bc2dd44dull;
 	return x ^ x >> 33;
+}
+
+/* Where the CPU finds an address of the pool, and how K lies there: a device test sets both. */
+static uint8_t *(*kit_cpu)(const void *addr);
+static bool kit_is_k_by_token;
+
+static inline uint8_t *kit_bytes(const void *addr)
+{
+	return kit_cpu ? kit_cpu(addr) : (uint8_t *)(uintptr_t)addr;
 }
 
 struct kit_random {
@@ -49,11 +59,11 @@ static inline uint16_t kit_value(uint64_t hash, uint32_t layer, uint32_t head,
 			  dim * 40503u);
 }
 
-/* Element (token of the tile, dim) of a run, as an index: K is in groups of 16 tokens. */
+/* Index of element (token of the tile, dim) in a run: the CPU's K is in groups of 16 tokens. */
 static inline size_t kit_index(const struct attn_layout *l, bool v,
 			       uint32_t token, uint32_t dim)
 {
-	if (v)
+	if (v || kit_is_k_by_token)
 		return (size_t)token * l->head_dim + dim;
 	return ((size_t)(token / 16) * l->head_dim + dim) * 16 + token % 16;
 }
@@ -61,6 +71,7 @@ static inline size_t kit_index(const struct attn_layout *l, bool v,
 static inline void kit_write(const struct attn_layout *l, uint8_t *tile,
 			     uint32_t token, uint64_t hash)
 {
+	tile = kit_bytes(tile);
 	for (uint32_t layer = 0; layer < l->nr_layers; layer++) {
 		for (uint32_t h = 0; h < l->nr_kv_heads; h++) {
 			for (int v = 0; v < 2; v++) {
@@ -81,6 +92,7 @@ static inline void kit_write(const struct attn_layout *l, uint8_t *tile,
 static inline bool kit_matches(const struct attn_layout *l, const uint8_t *tile,
 			       uint32_t token, uint64_t hash)
 {
+	tile = kit_bytes(tile);
 	for (uint32_t layer = 0; layer < l->nr_layers; layer++) {
 		for (uint32_t h = 0; h < l->nr_kv_heads; h++) {
 			for (int v = 0; v < 2; v++) {

@@ -313,6 +313,99 @@ out:
 	kvpool_buf_put(buf);
 }
 
+/* Its tiles have numbers like those of our own. */
+TEST_F(cuda, an_import_lies_at_a_multiple_of_the_stride)
+{
+	struct kvpool_buf *buf = create_ok(self->pool, 64), *odd, *found;
+	const uint8_t *base = kvpool_base(self->pool);
+	uint64_t stride = 3 * PAGE;
+	int fd = publish_and_export(buf, 2);
+
+	for (uint64_t pages = 1; pages <= 4; pages++) {
+		odd = create_ok(self->pool, pages);
+		ASSERT_EQ(0, kvpool_buf_import_stride(self->pool, fd, stride,
+						      &found));
+		EXPECT_EQ(0, (bytes_of(found) - base) % stride);
+		EXPECT_EQ(0x22, bytes_of(found)[PAGE]);
+		kvpool_buf_put(odd);
+		kvpool_buf_put(found);
+	}
+	found = (void *)1;
+	EXPECT_EQ(-EINVAL, kvpool_buf_import_stride(self->pool, fd, 0, &found));
+	EXPECT_EQ(-EINVAL,
+		  kvpool_buf_import_stride(self->pool, -1, stride, &found));
+	EXPECT_TRUE(found == (void *)1);
+	close(fd);
+	kvpool_buf_put(buf);
+}
+
+TEST_F(cuda, an_import_says_what_of_it_was_sent)
+{
+	struct kvpool_buf *buf = create_ok(self->pool, 64), *found;
+	struct kvpool_mark mark = { key_of(1), 1 };
+
+	ASSERT_EQ(0, commit(buf, 0, 2));
+	ASSERT_EQ(0, commit(buf, 16, 2));
+	EXPECT_EQ(-ERANGE, kvpool_buf_covers(buf, PAGE, 2 * PAGE));
+	ASSERT_EQ(0, kvpool_buf_seal(buf, 18 * PAGE));
+	ASSERT_EQ(0, kvpool_buf_publish(buf, &mark, 1));
+	int fd = kvpool_buf_export(buf);
+
+	ASSERT_EQ(0, kvpool_buf_import(self->pool, fd, &found));
+	EXPECT_EQ(0, kvpool_buf_covers(found, 0, 2 * PAGE));
+	EXPECT_EQ(0, kvpool_buf_covers(found, 16 * PAGE, 2 * PAGE));
+	EXPECT_EQ(-ERANGE, kvpool_buf_covers(found, 0, 17 * PAGE));
+	EXPECT_EQ(-ERANGE, kvpool_buf_covers(found, 14 * PAGE, PAGE + 1));
+	EXPECT_EQ(-EINVAL, kvpool_buf_covers(found, 0, 18 * PAGE + 1));
+	EXPECT_EQ(-EINVAL, kvpool_buf_covers(found, 18 * PAGE, 1));
+	close(fd);
+	kvpool_buf_put(found);
+	kvpool_buf_put(buf);
+}
+
+static void *finish_later(void *stream)
+{
+	nap_ms(50);
+	standin_finish(stream);
+	return NULL;
+}
+
+/* Others know nothing of our fences, and what is read-only must not be written. */
+TEST_F(cuda, what_is_published_was_written_before)
+{
+	struct kvpool_buf *buf = create_ok(self->pool, 64);
+	struct kvpool_mark mark = { key_of(1), 2 * PAGE };
+	pthread_t thread;
+
+	ASSERT_EQ(0, commit(buf, 0, 2));
+	standin_launch_set(self->stream, bytes_of(buf), 2 * PAGE, 0x5c);
+	ASSERT_EQ(0, kvpool_fence(self->pool, self->stream));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, finish_later, self->stream));
+	ASSERT_EQ(0, kvpool_buf_seal(buf, 2 * PAGE));
+	ASSERT_EQ(0, kvpool_buf_publish(buf, &mark, 1));
+	EXPECT_EQ(0, standin_work_left(self->stream));
+	EXPECT_EQ(0x5c, bytes_of(buf)[2 * PAGE - 1]);
+	pthread_join(thread, NULL);
+	kvpool_buf_put(buf);
+}
+
+TEST_F(cuda, a_device_has_the_same_id_for_all)
+{
+	uint8_t ids[2][KVPOOL_DEVICE_ID_BYTES];
+	struct kvpool *other = open_ok(4, 0), *memfd;
+	struct kvpool_options options = options_of(4, 0);
+
+	memset(ids, 0xcc, sizeof(ids));
+	EXPECT_EQ(0, kvpool_device_id(self->pool, ids[0]));
+	EXPECT_EQ(0, kvpool_device_id(other, ids[1]));
+	EXPECT_EQ(0, memcmp(ids[0], ids[1], sizeof(ids[0])));
+	kvpool_put(other);
+	options.backend = KVPOOL_BACKEND_MEMFD;
+	ASSERT_EQ(0, kvpool_open(&options, &memfd));
+	EXPECT_EQ(-EOPNOTSUPP, kvpool_device_id(memfd, ids[0]));
+	kvpool_put(memfd);
+}
+
 /* The message of an export, to be changed, and its descriptors. */
 struct forged {
 	uint32_t words[64];

@@ -318,6 +318,42 @@ TEST_F(kvpool, exported_memory_is_not_purged)
 	kvpool_buf_put(big);
 }
 
+TEST_F(kvpool, a_purge_on_demand_takes_exported_memory_too)
+{
+	struct kvpool_buf *found, *plain = create_ok(self->pool, 8);
+	bool has_survived;
+
+	if (is_kernel())
+		SKIP(goto out, "there trim does it");
+	publish_ok(self->buf);
+	int fd = kvpool_buf_export(self->buf);
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(0, commit(plain, 0, 8));
+	/* What is needed stays. */
+	EXPECT_EQ(0, kvpool_purge(self->pool, UINT64_MAX));
+	ASSERT_EQ(0, kvpool_buf_advise(self->buf, KVPOOL_VOLATILE, NULL));
+	ASSERT_EQ(0, kvpool_buf_advise(plain, KVPOOL_VOLATILE, NULL));
+	/* The oldest, and no more than is asked for. */
+	EXPECT_EQ(2 * PAGE, kvpool_purge(self->pool, 1));
+	EXPECT_EQ(8 * PAGE, stat_of(self->pool).resident_bytes);
+	EXPECT_EQ(0, stat_of(self->pool).nr_keys);
+	EXPECT_TRUE(buf_stat_of(self->buf).is_purged);
+	EXPECT_EQ(0,
+		  kvpool_buf_advise(self->buf, KVPOOL_WILLNEED, &has_survived));
+	EXPECT_FALSE(has_survived);
+	EXPECT_EQ(8 * PAGE, kvpool_purge(self->pool, UINT64_MAX));
+	EXPECT_EQ(0, kvpool_purge(self->pool, UINT64_MAX));
+	/* Who has the descriptor has the bytes. */
+	ASSERT_EQ(0, kvpool_buf_import(self->pool, fd, &found));
+	EXPECT_EQ(0x22, bytes_of(found)[PAGE]);
+	EXPECT_EQ(0, kvpool_purge(self->pool, UINT64_MAX));
+	close(fd);
+	kvpool_buf_put(found);
+out:
+	kvpool_buf_put(plain);
+}
+
 static bool is_readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };

@@ -20,18 +20,30 @@ FIXTURE_VARIANT(logits)
 	double max_relative;
 	double min_top1;
 	uint32_t min_positions;
+	enum tarn_device device;
 };
-FIXTURE_VARIANT_ADD(logits, smollm2){ &kit_smollm2, false, 4e-2, 0.95, 200 };
-FIXTURE_VARIANT_ADD(logits, smollm2_precise){ &kit_smollm2, true, 1e-4, 1,
-					      200 };
-FIXTURE_VARIANT_ADD(logits, gemma3){ &kit_gemma3, false, 4e-2, 0.95, 200 };
-FIXTURE_VARIANT_ADD(logits, gemma3_precise){ &kit_gemma3, true, 1e-4, 1, 200 };
-#define TINY(name)                                                            \
-	FIXTURE_VARIANT_ADD(logits, tiny_##name){ &kit_tiny_##name, false,    \
-						  4e-2, 0.9, 70 };            \
-	FIXTURE_VARIANT_ADD(logits, tiny_##name##_precise){ &kit_tiny_##name, \
-							    true, 1e-5, 1,    \
-							    70 };
+FIXTURE_VARIANT_ADD(logits, smollm2){ &kit_smollm2, false, 4e-2,
+				      0.95,	    200,   TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(logits, smollm2_precise){ &kit_smollm2, true,
+					      1e-4,	    1,
+					      200,	    TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(logits, gemma3){ &kit_gemma3, false, 4e-2,
+				     0.95,	  200,	 TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(logits,
+		    gemma3_precise){ &kit_gemma3, true, 1e-4,
+				     1,		  200,	TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(logits,
+		    smollm2_gpu){ &kit_smollm2, false, 1e-2,
+				  0.98,		200,   TARN_DEVICE_CUDA };
+FIXTURE_VARIANT_ADD(logits, gemma3_gpu){ &kit_gemma3, false, 1e-2,
+					 0.98,	      200,   TARN_DEVICE_CUDA };
+#define TINY(name)                                                      \
+	FIXTURE_VARIANT_ADD(logits, tiny_##name){                       \
+		&kit_tiny_##name, false, 4e-2, 0.9, 70, TARN_DEVICE_CPU \
+	};                                                              \
+	FIXTURE_VARIANT_ADD(logits, tiny_##name##_precise){             \
+		&kit_tiny_##name, true, 1e-5, 1, 70, TARN_DEVICE_CPU    \
+	};
 TINY(llama)
 TINY(qwen2)
 TINY(qwen3)
@@ -40,9 +52,12 @@ FIXTURE_SETUP(logits)
 {
 	if (!kit_path(variant->model))
 		SKIP(return, "%s names no model", variant->model->env);
+	if (!kit_has_device(variant->device))
+		SKIP(return, "no GPU here");
 	ASSERT_EQ(0, golden_open(variant->model->golden, &self->golden));
 	self->engine =
 		kit_open(variant->model, (struct tarn_engine_options){
+						 .device = variant->device,
 						 .precise = variant->precise,
 						 .max_batch_tokens = 256,
 						 .ctx_tokens = 1024,

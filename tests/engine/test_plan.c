@@ -8,6 +8,7 @@
 
 #include "engine/kv/plan.h"
 #include "tests/engine/kv_kit.h"
+#include "tests/engine/kv_pool_kit.h"
 
 enum {
 	T = 16,
@@ -40,19 +41,17 @@ FIXTURE(plan)
 FIXTURE_VARIANT(plan)
 {
 	uint32_t window; /* of the second stream */
+	uint32_t granule; /* of a cuda pool; 0: memfd */
 };
 
 FIXTURE_VARIANT_ADD(plan, window_100){ .window = 100 };
 FIXTURE_VARIANT_ADD(plan, window_512){ .window = 512 };
 FIXTURE_VARIANT_ADD(plan, window_1){ .window = 1 };
+FIXTURE_VARIANT_ADD(plan, cuda){ .window = 100, .granule = 16384 };
 
 FIXTURE_SETUP(plan)
 {
-	struct kvpool_options pool_options = { .size = sizeof(pool_options),
-					       .limit_bytes = 1 << 26,
-					       .spare_limit_bytes = 1 << 20 };
-
-	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));
+	self->pool = kit_pool(variant->granule, true, 1 << 26, 1 << 20);
 	struct kv_cache_options options = {
 		.pool = self->pool,
 		.nr_streams = 2,
@@ -64,6 +63,7 @@ FIXTURE_SETUP(plan)
 		.max_tokens = MAX_TOKENS,
 		.tile_tokens = T,
 		.prefix_cache = true,
+		.is_k_by_token = kit_is_k_by_token,
 	};
 
 	ASSERT_EQ(0, kv_cache_create(&options, &self->cache));
@@ -78,7 +78,7 @@ FIXTURE_TEARDOWN(plan)
 		kv_seq_close(self->seqs[--self->nr_seqs].seq);
 	plan_builder_destroy(self->builder);
 	kv_cache_destroy(self->cache);
-	kvpool_put(self->pool);
+	kit_pool_put(self->pool);
 }
 
 static void append_ok(struct fixture_plan *self, struct plan_seq *s,

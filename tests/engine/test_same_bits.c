@@ -40,24 +40,35 @@ FIXTURE_VARIANT(same_bits)
 {
 	const struct kit_model *model;
 	bool precise;
+	enum tarn_device device;
 };
-FIXTURE_VARIANT_ADD(same_bits, smollm2){ &kit_smollm2, false };
-FIXTURE_VARIANT_ADD(same_bits, smollm2_precise){ &kit_smollm2, true };
-FIXTURE_VARIANT_ADD(same_bits, gemma3){ &kit_gemma3, false };
-FIXTURE_VARIANT_ADD(same_bits, tiny_llama){ &kit_tiny_llama, false };
-FIXTURE_VARIANT_ADD(same_bits, tiny_qwen2){ &kit_tiny_qwen2, false };
-FIXTURE_VARIANT_ADD(same_bits, tiny_qwen3){ &kit_tiny_qwen3, false };
-FIXTURE_VARIANT_ADD(same_bits, tiny_qwen3_precise){ &kit_tiny_qwen3, true };
+FIXTURE_VARIANT_ADD(same_bits, smollm2){ &kit_smollm2, false, TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, smollm2_precise){ &kit_smollm2, true,
+						 TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, gemma3){ &kit_gemma3, false, TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, tiny_llama){ &kit_tiny_llama, false,
+					    TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, tiny_qwen2){ &kit_tiny_qwen2, false,
+					    TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, tiny_qwen3){ &kit_tiny_qwen3, false,
+					    TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, tiny_qwen3_precise){ &kit_tiny_qwen3, true,
+						    TARN_DEVICE_CPU };
+FIXTURE_VARIANT_ADD(same_bits, smollm2_gpu){ &kit_smollm2, false,
+					     TARN_DEVICE_CUDA };
+FIXTURE_VARIANT_ADD(same_bits, gemma3_gpu){ &kit_gemma3, false,
+					    TARN_DEVICE_CUDA };
 
-static struct tarn_engine *open_with(const struct kit_model *model,
-				     bool precise, uint32_t nr_threads)
+static struct tarn_engine *open_with(const FIXTURE_VARIANT(same_bits) * variant,
+				     uint32_t nr_threads)
 {
-	return kit_open(model, (struct tarn_engine_options){
-				       .nr_threads = nr_threads,
-				       .precise = precise,
-				       .max_batch_tokens = 1024,
-				       .ctx_tokens = 1024,
-			       });
+	return kit_open(variant->model, (struct tarn_engine_options){
+						.device = variant->device,
+						.nr_threads = nr_threads,
+						.precise = variant->precise,
+						.max_batch_tokens = 1024,
+						.ctx_tokens = 1024,
+					});
 }
 
 static void note(struct tarn_engine *e, struct trace *t, uint32_t n_vocab,
@@ -108,6 +119,8 @@ FIXTURE_SETUP(same_bits)
 
 	if (!kit_path(variant->model))
 		SKIP(return, "%s names no model", variant->model->env);
+	if (!kit_has_device(variant->device))
+		SKIP(return, "no GPU here");
 	if (IS_SANITIZED && variant->precise && !variant->model->path)
 		SKIP(return,
 			   "too slow under sanitizers; the other variants run");
@@ -119,7 +132,7 @@ FIXTURE_SETUP(same_bits)
 		calloc((size_t)NR_NEW * self->n_vocab, sizeof(float));
 	self->got.logits =
 		calloc((size_t)NR_NEW * self->n_vocab, sizeof(float));
-	e = open_with(variant->model, variant->precise, 1);
+	e = open_with(variant, 1);
 	seq = kit_seq(e, self->prompt.tokens, self->prompt.nr_tokens, NR_NEW,
 		      true);
 	run_alone(e, seq, self->n_vocab, 1024, &self->want);
@@ -141,8 +154,7 @@ TEST_F_TIMEOUT(same_bits, whatever_the_chunks_and_threads, 300)
 	static const uint32_t threads[] = { 2, 3 };
 
 	for (int t = IS_SANITIZED; t < 2; t++) {
-		struct tarn_engine *e =
-			open_with(variant->model, variant->precise, threads[t]);
+		struct tarn_engine *e = open_with(variant, threads[t]);
 
 		for (int c = t ? 2 : 0; c < 4; c++) {
 			struct tarn_seq *seq = kit_seq(e, self->prompt.tokens,
@@ -201,7 +213,7 @@ static void run_in_batch(struct tarn_engine *e,
 TEST_F_TIMEOUT(same_bits, whoever_runs_beside, 300)
 {
 	static const uint32_t sizes[] = { 8, 2, 33 };
-	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
+	struct tarn_engine *e = open_with(variant, 2);
 
 	for (int i = 0; i < (IS_SANITIZED ? 1 : 3); i++) {
 		run_in_batch(e, &self->prompt, self->n_vocab, sizes[i],
@@ -217,7 +229,7 @@ TEST_F_TIMEOUT(same_bits, after_a_prefix_hit_of_any_length, 300)
 	static const uint32_t lengths[] = { 1,	 15,  16,  17,	48,
 					    63,	 64,  65,  127, 128,
 					    130, 511, 512, 513, 600 };
-	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
+	struct tarn_engine *e = open_with(variant, 2);
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]);
 	     i += IS_SANITIZED ? 7 : 1) {
@@ -251,7 +263,7 @@ TEST_F_TIMEOUT(same_bits, after_a_prefix_hit_of_any_length, 300)
 
 TEST_F_TIMEOUT(same_bits, after_a_fork, 300)
 {
-	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
+	struct tarn_engine *e = open_with(variant, 2);
 	struct tarn_seq_params p = {
 		.prompt = self->prompt.tokens,
 		.nr_prompt = self->prompt.nr_tokens,
@@ -288,12 +300,14 @@ TEST_F_TIMEOUT(same_bits, on_every_instruction_set, 300)
 	static const char *const names[] = { "avx512", "avx2", "ref" };
 	int nr = variant->model->path ? 3 : 2;
 
+	if (variant->device == TARN_DEVICE_CUDA)
+		SKIP(return, "the CPU's");
 	for (int i = IS_SANITIZED; i < nr; i++) {
 		struct tarn_engine *e;
 		struct tarn_seq *seq;
 
 		ASSERT_EQ(0, setenv("TARN_CPU_ISA", names[i], 1));
-		e = open_with(variant->model, variant->precise, 2);
+		e = open_with(variant, 2);
 		seq = kit_seq(e, self->prompt.tokens, self->prompt.nr_tokens,
 			      NR_NEW, true);
 		run_alone(e, seq, self->n_vocab, 100, &self->got);
@@ -307,7 +321,7 @@ TEST_F_TIMEOUT(same_bits, on_every_instruction_set, 300)
 TEST_F_TIMEOUT(same_bits, after_truncation, 300)
 {
 	static const uint32_t back[] = { 1, 17, 40 };
-	struct tarn_engine *e = open_with(variant->model, variant->precise, 2);
+	struct tarn_engine *e = open_with(variant, 2);
 	struct tarn_seq *seq = kit_seq(e, self->prompt.tokens,
 				       self->prompt.nr_tokens, NR_NEW, true);
 	uint32_t len = self->prompt.nr_tokens;

@@ -10,6 +10,7 @@
 #include "engine/kv/kvpool_private.h"
 #include "engine/kv/segment.h"
 #include "tests/engine/kv_kit.h"
+#include "tests/engine/kv_pool_kit.h"
 
 enum { T = 16, MAX_TOKENS = 4096, TILE_BYTES = 4096 };
 
@@ -29,10 +30,31 @@ FIXTURE_VARIANT(segment)
 {
 	uint32_t window; /* of a second stream; 0: one stream */
 	uint32_t limit_tiles;
+	uint32_t granule; /* of a cuda pool; 0: memfd */
+	bool is_growing; /* its handles are of several pages */
 };
 
 FIXTURE_VARIANT_ADD(segment, one_stream){ .limit_tiles = 512 };
 FIXTURE_VARIANT_ADD(segment, two_streams){ .window = 64, .limit_tiles = 512 };
+FIXTURE_VARIANT_ADD(segment, cuda){ .limit_tiles = 512, .granule = 4096 };
+FIXTURE_VARIANT_ADD(segment, cuda_two_streams){ .window = 64,
+						.limit_tiles = 512,
+						.granule = 4096 };
+/* Pages of several tiles, and handles of several pages. */
+FIXTURE_VARIANT_ADD(segment, cuda_wide){ .window = 64,
+					 .limit_tiles = 2048,
+					 .granule = 16384 };
+FIXTURE_VARIANT_ADD(segment, cuda_growing){
+	.window = 64, .limit_tiles = 2048, .granule = 8192, .is_growing = true
+};
+
+/* Where the number of tiles in memory is what is tested, a page must be one tile. */
+#define SKIP_WIDE_PAGES()                                                     \
+	do {                                                                  \
+		if (variant->granule > TILE_BYTES)                            \
+			SKIP(return, "pages of several tiles are counted by " \
+				     "other tests");                          \
+	} while (0)
 
 static struct kv_cache_options make_options(struct kvpool *pool,
 					    uint32_t window)
@@ -50,18 +72,15 @@ static struct kv_cache_options make_options(struct kvpool *pool,
 		.max_append_tokens = 32,
 		.tile_tokens = T,
 		.prefix_cache = true,
+		.is_k_by_token = kit_is_k_by_token,
 	};
 }
 
 FIXTURE_SETUP(segment)
 {
-	struct kvpool_options pool_options = {
-		.size = sizeof(pool_options),
-		.backend = KVPOOL_BACKEND_MEMFD,
-		.limit_bytes = (uint64_t)variant->limit_tiles * TILE_BYTES,
-		.spare_limit_bytes = 64 * TILE_BYTES,
-	};
-	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));
+	self->pool = kit_pool(variant->granule, variant->is_growing,
+			      (uint64_t)variant->limit_tiles * TILE_BYTES,
+			      64 * TILE_BYTES);
 	struct kv_cache_options options =
 		make_options(self->pool, variant->window);
 
@@ -74,7 +93,7 @@ FIXTURE_SETUP(segment)
 FIXTURE_TEARDOWN(segment)
 {
 	kv_cache_destroy(self->cache);
-	kvpool_put(self->pool);
+	kit_pool_put(self->pool);
 }
 
 /* Open with a prompt of @nr tokens and compute what was not matched. */
@@ -206,6 +225,7 @@ TEST_F(segment, grows_and_keeps_every_token)
 /* The bar: what is in use is within one tile of what the tokens need. */
 TEST_F(segment, memory_in_use_is_within_a_tile_of_the_tokens)
 {
+	SKIP_WIDE_PAGES();
 	struct kv_seq *seq = open_ok(self, 1, 1000);
 
 	for (uint32_t len = 1; len <= 700; len++) {
@@ -235,6 +255,7 @@ TEST_F(segment, memory_in_use_is_within_a_tile_of_the_tokens)
 
 TEST_F(segment, prepare_makes_the_next_tile_ahead)
 {
+	SKIP_WIDE_PAGES();
 	struct kv_seq *seq = open_ok(self, 1, 64);
 	struct kvpool_stat before, after;
 
@@ -419,6 +440,7 @@ TEST_F(segment, long_chains_are_compacted)
 
 TEST_F(segment, a_fork_takes_at_most_one_tile_of_new_memory)
 {
+	SKIP_WIDE_PAGES();
 	for (uint32_t len = 1; len < 70; len++) {
 		struct kv_seq *seq = open_ok(self, 1, 100), *child;
 
@@ -537,6 +559,13 @@ static int broken_fallocate(int fd, int mode, off_t offset, off_t len)
 	return -1;
 }
 
+static cuda_status broken_driver(const char *name)
+{
+	if (!page_errno || strcmp(name, "cuMemCreate"))
+		return CUDA_OK;
+	return page_errno == ENOSPC ? CUDA_OUT_OF_MEMORY : 999;
+}
+
 /* Appends to a sequence that matches nothing while pages fail. Return: evictions. */
 static uint64_t evictions_after(struct fixture_segment *self, int error)
 {
@@ -561,6 +590,7 @@ TEST_F(segment, a_broken_system_evicts_nothing)
 	struct kv_seq *seq = open_ok(self, 100, 0);
 
 	kvpool_sys.fallocate = broken_fallocate;
+	standin.fail = broken_driver;
 	grow_ok(self, seq, 100, 20);
 	kv_seq_close(seq);
 	EXPECT_EQ(0, evictions_after(self, EIO));
@@ -576,6 +606,7 @@ TEST_F(segment, a_broken_system_evicts_nothing)
 
 TEST_F(segment, what_is_promised_is_kept)
 {
+	SKIP_WIDE_PAGES();
 	struct kv_seq *a, *b, *c = NULL;
 	int32_t other[10] = { -1, -2 };
 	/* Half of the pool each, the windowed stream's share with it. */
@@ -609,6 +640,7 @@ TEST_F(segment, what_is_promised_is_kept)
 
 TEST_F(segment, the_least_recently_used_goes_first)
 {
+	SKIP_WIDE_PAGES();
 	struct kv_seq *seq;
 	int32_t texts[3][64];
 

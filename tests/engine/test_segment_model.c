@@ -5,16 +5,22 @@
  * could read is known. Page limits are small: eviction and refusal happen all
  * the time. What was promised must be given: an append within its reservation
  * never fails, a sequence alone in the pool is never refused. Caches that share
- * one pool find each other's prefixes; between them promises are not kept.
+ * one pool find each other's prefixes; between them promises are not kept. Over
+ * a cuda pool (a driver without a GPU) the CPU cannot touch its addresses, pages
+ * are wider than tiles, and kernels are at work when memory is given up.
  *
  * TARN_TEST_OPS: operations in all variants together (default 1,040,000).
  * TARN_TEST_SEED: another sequence of operations; failures print it.
  */
 #include "tests/harness.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "engine/kv/kvpool_private.h"
 #include "engine/kv/segment.h"
 #include "tests/engine/kv_kit.h"
+#include "tests/engine/kv_pool_kit.h"
 
 enum {
 	MAX_SEQS = 8,
@@ -60,6 +66,7 @@ FIXTURE(model)
 	uint64_t seed;
 	bool may_lack_memory;
 	const char *last_op;
+	struct kit_worker worker;
 };
 
 FIXTURE_VARIANT(model)
@@ -73,6 +80,9 @@ FIXTURE_VARIANT(model)
 	bool no_prefix_cache;
 	uint32_t fail_one_in; /* system calls of the pool fail; 0: never */
 	uint32_t nr_sharing; /* caches that share prefixes; 0: one that does not */
+	uint32_t head_dim; /* 0: 4, for tiles of a page */
+	uint32_t granule; /* of a cuda pool; 0: memfd */
+	bool is_working; /* a kernel reads each sequence as it grows, and ends some time later */
 };
 
 FIXTURE_VARIANT_ADD(model, one_stream){
@@ -153,19 +163,83 @@ FIXTURE_VARIANT_ADD(model, two_caches_failing){ .tile_tokens = 16,
 						.fail_one_in = 20,
 						.nr_sharing = 2 };
 
+FIXTURE_VARIANT_ADD(model, cuda){ .tile_tokens = 16,
+				  .windows = { 0, 40 },
+				  .limit_tiles = 120,
+				  .spare_tiles = 30,
+				  .share = 1,
+				  .granule = PAGE };
+FIXTURE_VARIANT_ADD(model, cuda_working){ .tile_tokens = 16,
+					  .windows = { 0, 40 },
+					  .limit_tiles = 120,
+					  .spare_tiles = 30,
+					  .share = 1,
+					  .granule = PAGE,
+					  .is_working = true };
+/* Tiles of two thirds of a page: two of three lie in two pages. */
+FIXTURE_VARIANT_ADD(model, cuda_wide){ .tile_tokens = 32,
+				       .head_dim = 18,
+				       .windows = { 0, 40 },
+				       .limit_tiles = 150,
+				       .spare_tiles = 30,
+				       .share = 1,
+				       .granule = 3 * PAGE };
+FIXTURE_VARIANT_ADD(model, cuda_wide_window_alone){ .tile_tokens = 32,
+						    .head_dim = 18,
+						    .windows = { 64 },
+						    .limit_tiles = 90,
+						    .spare_tiles = 12,
+						    .share = 1,
+						    .granule = 3 * PAGE };
+FIXTURE_VARIANT_ADD(model, cuda_dense){ .tile_tokens = 16,
+					.limit_tiles = 20,
+					.spare_tiles = 4,
+					.share = 1,
+					.layout = KV_LAYOUT_LAYER,
+					.granule = PAGE };
+FIXTURE_VARIANT_ADD(model, cuda_failing){ .tile_tokens = 32,
+					  .head_dim = 18,
+					  .windows = { 0, 40 },
+					  .limit_tiles = 150,
+					  .spare_tiles = 30,
+					  .share = 1,
+					  .fail_one_in = 40,
+					  .granule = 3 * PAGE };
+FIXTURE_VARIANT_ADD(model, cuda_sharing){ .tile_tokens = 32,
+					  .head_dim = 18,
+					  .windows = { 0, 64 },
+					  .limit_tiles = 300,
+					  .spare_tiles = 30,
+					  .share = 1,
+					  .nr_sharing = 2,
+					  .granule = 3 * PAGE };
+
 /* ---- a system that fails now and then ---- */
 
 static struct {
 	struct kvpool_sys real;
+	pthread_mutex_t lock; /* random: a cuda pool has a thread of its own */
 	struct kit_random random;
 	uint32_t one_in;
-	bool is_on;
-} faults;
+	atomic_bool is_on;
+} faults = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static bool fails_now(void)
 {
-	return faults.is_on && faults.one_in &&
-	       !kit_below(&faults.random, faults.one_in);
+	if (!atomic_load(&faults.is_on) || !faults.one_in)
+		return false;
+	pthread_mutex_lock(&faults.lock);
+	bool fails = !kit_below(&faults.random, faults.one_in);
+
+	pthread_mutex_unlock(&faults.lock);
+	return fails;
+}
+
+/* Whatever the call: an unknown error. */
+static cuda_status failing_driver(const char *name)
+{
+	(void)name;
+	return fails_now() ? 999 : CUDA_OK;
 }
 
 static int failing_fallocate(int fd, int mode, off_t offset, off_t len)
@@ -191,33 +265,34 @@ static int failing_memfd_create(const char *name, unsigned int flags)
 static void start_round(struct fixture_model *self,
 			const struct variant_model *variant)
 {
-	struct kvpool_options pool_options = {
-		.size = sizeof(pool_options),
-		.backend = KVPOOL_BACKEND_MEMFD,
-		.limit_bytes = (uint64_t)variant->limit_tiles * PAGE,
-		.spare_limit_bytes = (uint64_t)variant->spare_tiles * PAGE,
-	};
+	uint32_t head_dim = variant->head_dim ? variant->head_dim : 4;
+
+	self->pool = kit_pool(variant->granule, false,
+			      (uint64_t)variant->limit_tiles * PAGE,
+			      (uint64_t)variant->spare_tiles * PAGE);
+	if (variant->granule && variant->fail_one_in)
+		standin.fail = failing_driver;
 	struct kv_cache_options options = {
 		.layout = variant->layout,
 		.elem = ATTN_F16,
 		.nr_streams = variant->windows[1] ? 2 : 1,
 		.streams = { { .nr_layers = 2,
 			       .nr_kv_heads = 1,
-			       .head_dim = 4,
+			       .head_dim = head_dim,
 			       .window_tokens = variant->windows[0] },
 			     { .nr_layers = 1,
 			       .nr_kv_heads = 2,
-			       .head_dim = 4,
+			       .head_dim = head_dim,
 			       .window_tokens = variant->windows[1] } },
 		.max_tokens = MAX_TOKENS,
 		.max_append_tokens = 48,
 		.tile_tokens = variant->tile_tokens,
 		.prefix_cache = !variant->no_prefix_cache,
 		.share_prefixes = variant->nr_sharing > 0,
+		.is_k_by_token = kit_is_k_by_token,
+		.pool = self->pool,
 	};
 
-	ASSERT_EQ(0, kvpool_open(&pool_options, &self->pool));
-	options.pool = self->pool;
 	self->nr_caches = variant->nr_sharing > 1 ? variant->nr_sharing : 1;
 	for (uint32_t i = 0; i < self->nr_caches; i++)
 		ASSERT_EQ(0, kv_cache_create(&options, &self->caches[i]));
@@ -232,6 +307,8 @@ static void start_round(struct fixture_model *self,
 					self->docs[d - 1][i] :
 					(int32_t)kit_below(&self->random, 1000);
 	}
+	if (variant->is_working)
+		kit_worker_start(&self->worker);
 	self->nr_sealed = 0;
 	self->knows_all = variant->limit_tiles >= 10000;
 	self->may_lack_memory = variant->fail_one_in || self->nr_caches > 1;
@@ -253,6 +330,7 @@ static void end_round(struct fixture_model *self)
 	struct kvpool_stat pool_stat;
 
 	faults.is_on = false;
+	kit_worker_stop(&self->worker);
 	while (self->nr_seqs)
 		kv_seq_close(self->seqs[--self->nr_seqs].seq);
 	ASSERT_TRUE(check_caches(self));
@@ -272,7 +350,7 @@ static void end_round(struct fixture_model *self)
 	EXPECT_EQ(pool_stat.volatile_bytes, pool_stat.resident_bytes);
 	EXPECT_EQ(pool_stat.shared_bytes, pool_stat.resident_bytes);
 	EXPECT_EQ(pool_stat.nr_keys > 0, pool_stat.nr_buffers > 0);
-	kvpool_put(self->pool);
+	kit_pool_put(self->pool);
 }
 
 FIXTURE_SETUP(model)
@@ -310,8 +388,8 @@ static void fill(struct model_seq *m, uint32_t first, uint32_t end)
 	for (uint32_t t = first; t < end; t++) {
 		for (uint32_t i = 0; i < 2 * 2; i++) {
 			uint16_t *row =
-				(uint16_t *)kv_seq_dense(m->seq, 0, i / 2,
-							 i % 2) +
+				(uint16_t *)kit_bytes(
+					kv_seq_dense(m->seq, 0, i / 2, i % 2)) +
 				(size_t)t * l->nr_kv_heads * l->head_dim;
 
 			for (uint32_t d = 0; d < l->head_dim; d++)
@@ -328,8 +406,8 @@ static bool verify_dense(const struct model_seq *m)
 	for (uint32_t t = 0; t < m->text.len; t++) {
 		for (uint32_t i = 0; i < 2 * 2; i++) {
 			const uint16_t *row =
-				(const uint16_t *)kv_seq_dense(m->seq, 0, i / 2,
-							       i % 2) +
+				(const uint16_t *)kit_bytes(
+					kv_seq_dense(m->seq, 0, i / 2, i % 2)) +
 				(size_t)t * l->nr_kv_heads * l->head_dim;
 
 			for (uint32_t d = 0; d < l->head_dim; d++) {
@@ -459,6 +537,7 @@ static void op_open(struct fixture_model *self)
 		m->safe_len = at;
 		at += nr;
 		m->text.len = at;
+		kit_work(&self->worker, m->cache, m->seq);
 		if (!kit_below(&self->random, 16))
 			return;
 	}
@@ -497,6 +576,7 @@ static void op_append(struct fixture_model *self, struct model_seq *m)
 	m->text.len += nr;
 	m->safe_len = len;
 	fill(m, len, len + nr);
+	kit_work(&self->worker, m->cache, m->seq);
 }
 
 static void op_fork(struct fixture_model *self, struct model_seq *m)
@@ -571,7 +651,7 @@ static void op_prepare_and_count(struct fixture_model *self,
 	kv_cache_stat(m->cache, &stat);
 	/* Of a published segment all is in use, or nothing. */
 	if (variant->layout == KV_LAYOUT_LAYER || variant->windows[0] ||
-	    variant->nr_sharing)
+	    variant->nr_sharing || variant->granule > PAGE)
 		return;
 	/* Less than a tile more than its tokens, at each end of a window. */
 	for (uint32_t i = 0; i < self->nr_seqs; i++) {
@@ -635,6 +715,10 @@ TEST_F_TIMEOUT(model, agrees_after_every_operation, 150)
 	const char *env = getenv("TARN_TEST_OPS");
 	uint64_t nr_ops = (env ? strtoull(env, NULL, 0) : DEFAULT_OPS) *
 			  variant->share / 16;
+
+	/* A driver without a GPU takes its time. */
+	if (variant->granule)
+		nr_ops /= 3;
 
 	TH_LOG("seed %llu, %llu operations", (unsigned long long)self->seed,
 	       (unsigned long long)nr_ops);
