@@ -55,6 +55,7 @@ static const char general[] =
 	"                       fetch-model fetches)\n"                                           \
 	"  --ctx N              most tokens of question and answer (default: the model's)\n"      \
 	"  --threads N          threads that compute (default: one per core)\n"                   \
+	"  --device D           auto, cpu or cuda (default: auto)\n"                              \
 	"  --precise            float32 activations and KV: slower, exact\n"
 
 static const char run_help[] =

@@ -18,6 +18,7 @@ enum option_id {
 	OPT_TEMPLATE,
 	OPT_CTX,
 	OPT_THREADS,
+	OPT_DEVICE,
 	OPT_PRECISE,
 	OPT_SYSTEM,
 	OPT_MAX_TOKENS,
@@ -54,6 +55,7 @@ static const struct cli_option {
 	{ "template", required_argument, OPT_TEMPLATE, CLI_TEMPLATE },
 	{ "ctx", required_argument, OPT_CTX, CLI_ASK },
 	{ "threads", required_argument, OPT_THREADS, CLI_ASK },
+	{ "device", required_argument, OPT_DEVICE, CLI_ASK },
 	{ "precise", no_argument, OPT_PRECISE, CLI_ASK },
 	{ "system", required_argument, OPT_SYSTEM, CLI_ASK },
 	{ "max-tokens", required_argument, OPT_MAX_TOKENS, CLI_ASK },
@@ -220,6 +222,14 @@ static bool read_text(enum option_id id, const char *text, const char *wanted,
 	return true;
 }
 
+static bool read_device(const char *text, char *err, size_t errlen)
+{
+	if (!strcmp(text, "auto") || !strcmp(text, "cpu") ||
+	    !strcmp(text, "cuda"))
+		return true;
+	return wrong(err, errlen, OPT_DEVICE, text, "one of auto cpu cuda");
+}
+
 static bool read_value(enum option_id id, const char *text,
 		       struct cli_options *o, char *err, size_t errlen)
 {
@@ -244,6 +254,9 @@ static bool read_value(enum option_id id, const char *text,
 		o->threads = text;
 		return read_int(id, text, 1, "a number of threads", &number,
 				err, errlen);
+	case OPT_DEVICE:
+		o->device = text;
+		return read_device(text, err, errlen);
 	case OPT_SYSTEM:
 		o->system = text;
 		return true;
@@ -301,6 +314,7 @@ static bool check_together(const struct cli_options *options, char *err,
 		{ options->model_path, OPT_MODEL },
 		{ options->ctx, OPT_CTX },
 		{ options->threads, OPT_THREADS },
+		{ options->device, OPT_DEVICE },
 		{ options->is_precise, OPT_PRECISE },
 	};
 

@@ -24,7 +24,7 @@ struct cli_options {
 	const char *socket_path;
 	const char *model_path; /* as given; NULL: see cli_model.h */
 	const char *template_path;
-	const char *ctx, *threads; /* checked numbers, handed on to tarnd */
+	const char *ctx, *threads, *device; /* checked, handed on to tarnd */
 	bool is_precise;
 	const char *system;
 	int64_t max_tokens; /* 0: not given */

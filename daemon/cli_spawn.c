@@ -156,6 +156,10 @@ static void put_args(char **args, const struct cli_options *options,
 		args[nr++] = "--threads";
 		args[nr++] = (char *)options->threads;
 	}
+	if (options->device) {
+		args[nr++] = "--device";
+		args[nr++] = (char *)options->device;
+	}
 	if (options->is_precise)
 		args[nr++] = "--precise";
 	args[nr] = NULL;

@@ -22,7 +22,7 @@ struct cli_daemon {
 
 /**
  * cli_daemon_start - start tarnd, found beside this program, else in PATH
- * @options: --ctx, --threads, --precise, --verbose count.
+ * @options: --ctx, --threads, --device, --precise, --verbose count.
  * @daemon: [out] cli_daemon_stop() ends it, also after a failure.
  *
  * It may be connected to at once, and answers when it is up.

@@ -85,6 +85,7 @@ class Usage(CliTest):
                 (("--seed", "99999999999999999999"), "is not a whole number"),
                 (("--ctx", "-5"), "is not a number of tokens"),
                 (("--threads", ""), "is not a number of threads"),
+                (("--device", "tpu"), "is not one of auto cpu cuda"),
                 (("--model", ""), "is not the path of a file"),
                 (("--raw=1",), "takes no value"),
                 (("--model",), "needs a value")):
@@ -93,7 +94,8 @@ class Usage(CliTest):
                           2, why)
 
     def test_options_of_a_daemon_need_one_to_start(self):
-        for option in (("--model", "m"), ("--ctx", "9"), ("--threads", "1"), ("--precise",)):
+        for option in (("--model", "m"), ("--ctx", "9"), ("--threads", "1"), ("--device", "cpu"),
+                       ("--precise",)):
             self.ends(tarn("run", "--socket", "/nowhere", *option, "x"), 2,
                       f"{option[0]} is for a daemon that tarn starts")
         self.ends(tarn("run", "--precise", "x", TARN_SOCKET="/nowhere"), 2, "names one that runs")

@@ -18,6 +18,8 @@ from cli_kit import TARN, WAIT_S, CliTest, Server, environment, start, tap, tarn
 
 MODEL = os.environ.get("TARN_TEST_MODEL")
 TARND = os.path.join(tap.BUILD_DIR, "tarnd")
+TINY = os.path.abspath(os.path.join(os.path.dirname(__file__), "../data/tiny_llama.gguf"))
+HAS_GPU = os.path.exists("/dev/nvidiactl")
 SPEED = (r"prompt: \d+ tokens( \(\d+ cached\))?, [\d.]+ tok/s; answer: \d+ tokens, [\d.]+ tok/s"
          r"(, cut at the limit)?; first token after \d+\.\d{3} s\n")
 
@@ -107,6 +109,19 @@ class Own(OwnTest):
                   "tarn: /bin/sh: not a GGUF file", "")
         result = tarn("run", "--model", "/bin/sh", "--threads", "9999", "x", **self.where)
         self.ends(result, 2, 'tarn: --threads: "9999" is not a number from 1 to 4096\n', "")
+        self.leaves_nothing()
+
+    def test_a_gpu_that_is_not_there(self):
+        if HAS_GPU:
+            self.skipTest("there is a GPU here")
+        result = tarn("run", "--model", TINY, "--device", "cuda", "x", **self.where)
+        self.ends(result, 3, f"tarn: {TINY}: device cuda: ", "")
+        self.assertRegex(result.stderr, b"no NVIDIA (driver|GPU) here")
+        # Who did not ask for it hears nothing of it.
+        for device in (), ("--device", "auto"), ("--device", "cpu"):
+            result = tarn("run", "--model", TINY, *device, "--max-tokens", "2", "x", **self.where)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertNotRegex(result.stderr, b"cuda|GPU")
         self.leaves_nothing()
 
     def test_signals_end_all_of_it(self):

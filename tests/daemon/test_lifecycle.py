@@ -82,6 +82,17 @@ class Lifecycle(unittest.TestCase):
             self.assertIn(part, done.stderr)
             self.assertFalse(os.path.exists(self.path))
 
+    def test_a_gpu_that_is_not_there(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("there is a GPU here")
+        done = self.run_tarnd("--model", MODEL, "--socket", self.path, "--device", "cuda")
+        self.assertEqual(NO_MODEL, done.returncode, done.stderr)
+        self.assertRegex(done.stderr, "device cuda: .*no NVIDIA (driver|GPU) here")
+        self.assertFalse(os.path.exists(self.path))
+        daemon = self.start("--device", "auto")
+        self.assertRegex(daemon.get("/v1/models").body.decode(), r'"device": ?"cpu')
+        self.assertNotRegex(daemon.log, "warn|cuda|GPU")
+
     def test_a_pool_by_name_needs_the_kernel_module(self):
         done = self.run_tarnd("--model", MODEL, "--socket", self.path, "--kv-backend", "memfd",
                               "--pool", "tests")
