@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "engine/engine_private.h"
@@ -292,14 +293,22 @@ static int load_weights(struct tarn_engine *e,
 	return rc;
 }
 
+/* A sequence of no more than one tile in each stream. Return: as kv_seq_open(). */
+static int open_smallest(struct tarn_engine *e, struct kv_seq **out_seq)
+{
+	enum kv_miss miss;
+	uint32_t matched;
+
+	*out_seq = NULL;
+	return kv_seq_open(e->kv, NULL, 0, 2, NULL, getuid(), out_seq, &matched,
+			   &miss);
+}
+
 /* A pool so small that no request could ever be served is an error now, not for each of them. */
 static int check_cache(struct tarn_engine *e, char *err, size_t errlen)
 {
-	struct kv_seq *seq = NULL;
-	enum kv_miss miss;
-	uint32_t matched;
-	int rc = kv_seq_open(e->kv, NULL, 0, 2, NULL, getuid(), &seq, &matched,
-			     &miss);
+	struct kv_seq *seq;
+	int rc = open_smallest(e, &seq);
 
 	kv_seq_close(seq);
 	if (!rc || rc == -EAGAIN) /* others hold a shared pool for now */
@@ -316,6 +325,66 @@ static int check_cache(struct tarn_engine *e, char *err, size_t errlen)
 		kv_cache_layout(e->kv, 0)->tile_tokens,
 		e->info.kv_bytes_per_token, e->model.nr_streams);
 	return -EINVAL;
+}
+
+/* Why memory within the pool's limit cannot be had: the limits of the process that are set. */
+static void explain_shortage(char *err, size_t errlen)
+{
+	static const struct {
+		int which;
+		const char *name;
+	} limits[] = {
+		{ RLIMIT_FSIZE, "RLIMIT_FSIZE (ulimit -f)" },
+		{ RLIMIT_AS, "RLIMIT_AS (ulimit -v)" },
+	};
+	int len = snprintf(
+		err, errlen,
+		"no KV memory can be had though its limit allows it, so no request could be "
+		"served:");
+	bool is_limited = false;
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct rlimit limit;
+
+		if (getrlimit(limits[i].which, &limit) ||
+		    limit.rlim_cur == RLIM_INFINITY || (size_t)len >= errlen)
+			continue;
+		len += snprintf(err + len, errlen - (size_t)len,
+				"%s %s is %llu bytes", is_limited ? "," : "",
+				limits[i].name,
+				(unsigned long long)limit.rlim_cur);
+		is_limited = true;
+	}
+	if (!is_limited && (size_t)len < errlen)
+		snprintf(
+			err + len, errlen - (size_t)len,
+			" the system or the control group is out of memory, or descriptors "
+			"are short");
+}
+
+/*
+ * Memory that the limits of the process or the system keep from us is an error now too: the first
+ * tiles are committed, and given up again. Last of all, since what else is loaded takes its share.
+ */
+static int check_commit(struct tarn_engine *e, char *err, size_t errlen)
+{
+	const int32_t token = 0;
+	struct kv_seq *seq;
+	int rc = open_smallest(e, &seq);
+
+	if (!rc)
+		rc = kv_seq_append(seq, &token, 1);
+	kv_seq_close(seq);
+	if (rc == -ENOSPC) {
+		/* Others may have been faster in a shared pool: theirs comes back. */
+		rc = open_smallest(e, &seq);
+		kv_seq_close(seq);
+		if (!rc) {
+			explain_shortage(err, errlen);
+			return -ENOMEM;
+		}
+	}
+	return rc == -EAGAIN ? 0 : rc;
 }
 
 /*
@@ -482,6 +551,8 @@ static int load_model(struct tarn_engine *e,
 	if (!rc)
 		rc = structured_create(e->tokenizer, e->model.config.n_vocab,
 				       &e->structured);
+	if (!rc)
+		rc = check_commit(e, err, errlen);
 	if (!rc)
 		snprintf(err, errlen, "%s%s%s", warning,
 			 warning[0] && note[0] ? "; " : "", note);

@@ -103,6 +103,15 @@ class Break(unittest.TestCase):
         daemon = self.start(preexec=limited(resource.RLIMIT_FSIZE, 0), wait=False)
         self.assertEqual(NO_SOCKET, daemon.wait_exit())
 
+    def test_no_kv_memory_is_said_at_the_start(self):
+        daemon = self.start("--kv-bytes", "64M", wait=False,
+                            preexec=limited(resource.RLIMIT_FSIZE, 100 << 10))
+        self.assertEqual(NO_MODEL, daemon.wait_exit())
+        self.assertIn("no KV memory can be had", daemon.log)
+        self.assertIn("RLIMIT_FSIZE (ulimit -f) is 102400 bytes", daemon.log)
+        self.assertNotIn("ready:", daemon.log)
+        self.assertNotIn("No space left", daemon.log)
+
     # ---- files ---------------------------------------------------------------------------------
 
     def test_a_model_that_cannot_be_used_is_named(self):
