@@ -19,7 +19,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -117,17 +116,33 @@ static void on_refused_write(struct bufferevent *bev, void *arg)
 {
 	struct http_conn *conn = arg;
 
-	if (evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+	if (evbuffer_get_length(bufferevent_get_output(bev)) > 0)
+		return;
+	/* Who reads to the end shall not wait for it. */
+	if (conn->is_lingering)
+		shutdown(conn->fd, SHUT_WR);
+	else
 		evhttp_connection_free(conn->evcon);
+}
+
+static void on_refused_read(struct bufferevent *bev, void *arg)
+{
+	struct evbuffer *input = bufferevent_get_input(bev);
+
+	(void)arg;
+	evbuffer_drain(input, evbuffer_get_length(input));
 }
 
 static void on_refused_event(struct bufferevent *bev, short what, void *arg)
 {
 	struct http_conn *conn = arg;
 
-	(void)bev;
-	(void)what;
-	evhttp_connection_free(conn->evcon);
+	/* Nothing more comes, but the answer is still to go. */
+	if ((what & BEV_EVENT_EOF) && conn->is_lingering &&
+	    evbuffer_get_length(bufferevent_get_output(bev)) > 0)
+		conn->is_lingering = false;
+	else
+		evhttp_connection_free(conn->evcon);
 }
 
 /* Answer what is not a whole request, then close. */
@@ -146,6 +161,22 @@ static void refuse(struct http_conn *conn, int status, const char *code,
 	bufferevent_setcb(conn->bev, NULL, on_refused_write, on_refused_event,
 			  conn);
 	bufferevent_enable(conn->bev, EV_WRITE);
+}
+
+/*
+ * Answer a request of which more is to come. A client that sends first and reads then would find
+ * the connection closed and no answer: until it stops, or the deadline, what it sends is dropped.
+ */
+static void refuse_early(struct http_conn *conn, const struct api_error *error)
+{
+	struct bufferevent *bev = conn->bev;
+
+	refuse(conn, error->status, error->code, error->message);
+	conn->is_lingering = true;
+	on_refused_read(bev, conn);
+	bufferevent_setcb(bev, on_refused_read, on_refused_write,
+			  on_refused_event, conn);
+	bufferevent_enable(bev, EV_READ);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
@@ -183,8 +214,7 @@ static void translate_error(struct http_conn *conn)
 	switch (status) {
 	case 413:
 		message =
-			"the body is larger than this server takes (--max-body), or its chunks "
-			"are malformed";
+			"the body is larger than this server takes (--max-body)";
 		break;
 	case 417:
 		message =
@@ -265,68 +295,23 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 	conn->evhttp_event(bev, what, conn->evcon);
 }
 
-/* ---- a body that waits for leave ----------------------------------------------------- */
-
-/* The value of a header in the text of a head; "" where there is none. */
-static const char *find_value(const char *head, const char *name)
-{
-	const size_t len = strlen(name);
-	const char *line = head;
-
-	while ((line = strchr(line, '\n')) != NULL) {
-		line++;
-		if (strncasecmp(line, name, len) == 0 && line[len] == ':')
-			return line + len + 1 + strspn(line + len + 1, " \t");
-	}
-	return "";
-}
-
-/*
- * Whether the client waits for a "100 Continue" with a body that is too large. evhttp sends
- * neither that nor a refusal: it would wait for the body, and the client for a word.
- */
-static bool asks_for_too_much(struct http_conn *conn)
-{
-	struct evbuffer *input = bufferevent_get_input(conn->bev);
-	struct evbuffer_ptr end;
-	bool is_too_much;
-	char *head;
-
-	/* A head comes in one piece from such clients; of others evhttp has eaten the beginning. */
-	if (conn->is_head_seen)
-		return false;
-	conn->is_head_seen = true;
-	end = evbuffer_search(input, "\r\n\r\n", 4, NULL);
-	if (end.pos < 0)
-		return false;
-	head = calloc(1, (size_t)end.pos + 1);
-	if (!head)
-		return false;
-	evbuffer_copyout(input, head, (size_t)end.pos);
-	is_too_much = strncasecmp(find_value(head, "Expect"), "100-continue",
-				  12) == 0 &&
-		      strtoull(find_value(head, "Content-Length"), NULL, 10) >
-			      conn->server->options.max_body_bytes;
-	free(head);
-	return is_too_much;
-}
-
 /* ---- standing before evhttp ---------------------------------------------------------- */
 
 /* evhttp calls its bufferevent's read callback by itself, with its own argument. */
 static void on_read(struct bufferevent *bev, void *arg)
 {
 	struct http_conn *conn;
+	struct api_error error;
 	void *own_arg;
 
 	(void)arg;
 	bufferevent_getcb(bev, NULL, NULL, NULL, &own_arg);
 	conn = own_arg;
-	if (asks_for_too_much(conn))
-		refuse(conn, 413, "body_too_large",
-		       "the body is larger than this server takes (--max-body)");
-	else
+	if (http_scan_input(&conn->scan, bufferevent_get_input(bev),
+			    conn->server->options.max_body_bytes, &error))
 		conn->evhttp_read(bev, conn->evcon);
+	else
+		refuse_early(conn, &error);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
@@ -395,6 +380,7 @@ static void on_input(struct evbuffer *buffer,
 	struct http_conn *conn = arg;
 
 	(void)buffer;
+	http_scan_taken(&conn->scan, info->n_deleted);
 	if (!info->n_added || conn->call)
 		return;
 	if (!conn->is_begun && conn->evcon) {
@@ -470,8 +456,7 @@ void http_conn_next(struct http_conn *conn)
 	bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
 	conn->is_begun = evbuffer_get_length(bufferevent_get_input(conn->bev)) >
 			 0;
-	/* What was sent ahead evhttp reads by itself: a head may be half gone when we look. */
-	conn->is_head_seen = conn->is_begun;
+	conn->scan = (struct http_scan){ 0 };
 	arm_deadline(conn);
 	event_active(conn->care, 0, 0);
 }

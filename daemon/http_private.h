@@ -16,6 +16,7 @@
 #include <sys/queue.h>
 
 #include "daemon/http.h"
+#include "daemon/http_scan.h"
 
 enum {
 	HTTP_MAX_HEADERS_BYTES = 64 * 1024,
@@ -40,9 +41,10 @@ struct http_conn {
 		hangup; /* watches a half-closed client, on a descriptor of its own */
 	struct http_call *
 		call; /* what is being answered; NULL while a request is read */
+	struct http_scan scan; /* of the request that is read */
 	bool is_begun; /* bytes of a request have come */
-	bool is_head_seen; /* its head was looked at, or will not be */
 	bool is_refused; /* our own last words are being written */
+	bool is_lingering; /* behind them, what the client still sends is read and dropped */
 	bool is_translated; /* evhttp's last words are, as JSON */
 };
 

@@ -219,6 +219,51 @@ class Hostile(BesideWitness):
                 self.assertLess(time.monotonic() - start, TIMEOUT_S)
             sock.close()
 
+    def test_a_length_is_judged_before_the_body(self):
+        """Whole or in pieces, after another request, or by a client that waits for the end."""
+        ahead = b"GET /health HTTP/1.1\r\nHost: t\r\n\r\n"
+        for status, length in [(413, "65537"), (413, str(2**63 - 1)), (400, str(2**63)),
+                               (400, str(2**64 + 30)), (400, "9" * 40), (400, "1x"), (400, "")]:
+            for pieces in ([head_of(length)], [head_of(length)[:50], head_of(length)[50:]],
+                           [ahead + head_of(length)]):
+                with self.subTest(length=length, pieces=pieces):
+                    sock = self.daemon.raw()
+                    start = time.monotonic()
+                    for piece in pieces:
+                        sock.sendall(piece)
+                        time.sleep(0.02)
+                    replies = b"".join(iter(lambda: sock.recv(65536), b""))  # and it is closed
+                    nr_good = pieces[0].startswith(ahead)
+                    self.assertEqual(nr_good, replies.count(b"HTTP/1.1 200 "), replies)
+                    self.assertEqual(1 + nr_good, replies.count(b"HTTP/1.1 "), replies)
+                    self.assertIn(b"HTTP/1.1 %d " % status, replies)
+                    self.assertIn(b"Connection: close\r\n", replies)
+                    self.assertIn(b"body_too_large" if status == 413 else b"invalid_http", replies)
+                    if tap.TIME_SCALE == 1:
+                        self.assertLess(time.monotonic() - start, TIMEOUT_S / 2)
+                    sock.close()
+
+    def test_faults_of_chunks_are_named(self):
+        body = b'{"content": "abc"}'
+        good = b"%x\r\n%s\r\n" % (len(body), body)
+        for status, chunks, part in [
+                (400, b"%x;a=b\r\n%s\r\n" % (len(body), body), "chunk extensions are not supp"),
+                (400, good + b"0;last\r\n\r\n", "chunk extensions are not supported"),
+                (400, b"-1\r\n" + good, "hexadecimal"), (400, b"zz\r\n" + good, "hexadecimal"),
+                (400, b"%x\r\n%sXX\r\n" % (len(body), body), "do not end where it says"),
+                (400, b"F" * 16 + b"\r\n", "not below 2^63"),
+                (413, b"7" + b"F" * 15 + b"\r\n", "--max-body"),
+                (413, good + b"fff0\r\n", "--max-body")]:
+            for step in (len(chunks), 1):
+                with self.subTest(chunks=chunks, step=step):
+                    sock = self.daemon.raw()
+                    sock.sendall(b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+                    for at in range(0, len(chunks), step):
+                        sock.sendall(chunks[at:at + step])
+                    self.expect(read_reply(sock), status,
+                                "body_too_large" if status == 413 else "invalid_http", part=part)
+                    sock.close()
+
     def test_slow_clients_time_out_with_an_answer(self):
         def drip(head, data):
             sock = self.daemon.raw()
