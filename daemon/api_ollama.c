@@ -28,6 +28,23 @@ static const char *const same_names[] = {
 	"mirostat",
 	"mirostat_tau",
 	"mirostat_eta",
+	NULL,
+};
+
+/* The others that have a meaning, most of which sizes a server and has no effect here. */
+static const char *const other_options[] = {
+	"num_predict", "num_ctx",    "num_keep", "num_batch", "num_gpu",
+	"main_gpu",    "num_thread", "use_mmap", "use_mlock", "low_vram",
+	"f16_kv",      "numa",	     NULL,
+};
+
+static const char *const both_names[] = {
+	"model", "stream", "options", "format", "think", "keep_alive", NULL,
+};
+static const char *const chat_names[] = { "messages", "tools", NULL };
+static const char *const generate_names[] = {
+	"prompt", "system", "raw",     "template",
+	"suffix", "images", "context", NULL,
 };
 
 /* Ollama's defaults, where its own differ. */
@@ -51,8 +68,7 @@ static bool read_options(const json_t *body, json_t *out,
 	if (!json_is_object(options))
 		return api_fail(error, 400, "options", "invalid_type",
 				"options must be an object");
-	for (size_t i = 0; i < sizeof(same_names) / sizeof(same_names[0]);
-	     i++) {
+	for (size_t i = 0; same_names[i]; i++) {
 		json_t *value = api_get(options, same_names[i]);
 
 		if (value && json_object_set(out, same_names[i], value) != 0)
@@ -231,14 +247,32 @@ static bool read_generate(const struct api_context *context, const json_t *body,
 	return api_read_chat(context, out, request, error);
 }
 
+/* --strict, in Ollama's own names. */
+static bool check_names(const json_t *body, const struct request *request,
+			struct api_error *error)
+{
+	return api_check_names(body, both_names,
+			       request->kind == REQUEST_OLLAMA_CHAT ?
+				       chat_names :
+				       generate_names,
+			       error) &&
+	       api_check_names(json_object_get(body, "options"), same_names,
+			       other_options, error);
+}
+
 bool api_read_ollama(const struct api_context *context, const json_t *body,
 		     struct request *request, char **out_json,
 		     struct api_error *error)
 {
-	json_t *out = translate(body, error);
-	const char *model = json_string_value(json_object_get(out, "model"));
-	bool is_good = model && api_check_model(context, model, error);
+	const char *model;
+	json_t *out;
+	bool is_good;
 
+	if (context->is_strict && !check_names(body, request, error))
+		return false;
+	out = translate(body, error);
+	model = json_string_value(json_object_get(out, "model"));
+	is_good = model && api_check_model(context, model, error);
 	if (is_good)
 		is_good = request->kind == REQUEST_OLLAMA_CHAT ?
 				  read_chat(context, body, out, request,

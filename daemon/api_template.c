@@ -12,6 +12,20 @@
 
 #include "daemon/api_fields.h"
 
+/* Other variables of the template belong into chat_template_kwargs where the daemon is strict. */
+static const char *const names[] = {
+	"model",
+	"messages",
+	"tools",
+	"documents",
+	"add_generation_prompt",
+	"continue_final_message",
+	"chat_template",
+	"chat_template_kwargs",
+	"reasoning_effort",
+	NULL,
+};
+
 char *api_apply_template(const struct api_context *context, const json_t *body,
 			 struct api_error *error)
 {
@@ -23,6 +37,8 @@ char *api_apply_template(const struct api_context *context, const json_t *body,
 	size_t len;
 	bool is_good;
 
+	if (context->is_strict && !api_check_names(body, names, NULL, error))
+		return NULL;
 	if (!api_read_string(body, "model", &model, &len, error) ||
 	    (model && !api_check_model(context, model, error)))
 		return NULL;

@@ -414,6 +414,27 @@ class Strict(DaemonTest):
         self.assertEqual("frobnicate", reply.error["param"])
         self.daemon.complete("a", max_tokens=1)
 
+    def test_unknown_fields_of_templates_and_ollama_are_named(self):
+        said = [{"role": "user", "content": "a"}]
+        few = {"num_predict": 1}
+        model = self.daemon.get("/v1/models").json["data"][0]["id"]
+        generate = {"model": model, "prompt": "a", "raw": True, "options": few, "keep_alive": "1m"}
+        chat = {"model": model, "messages": said, "options": {**few, "num_ctx": 512, "seed": 1}}
+        for path, body in [("/apply-template", {"messages": said, "model": model,
+                                                "chat_template_kwargs": {"frobnicate": 1}}),
+                           ("/api/generate", generate), ("/api/chat", chat)]:
+            self.assertEqual(200, self.daemon.post(path, body).status, path)
+            bad = [{**body, "frobnicate": 1}]
+            if "options" in body:
+                bad.append({**body, "options": {**few, "frobnicate": 1}})
+            for one in bad:
+                reply = self.daemon.post(path, one)
+                self.assertEqual(400, reply.status, one)
+                self.assertIn("unknown field frobnicate", reply.body.decode())
+        # Each endpoint knows its own fields.
+        self.assertEqual(400, self.daemon.post("/api/chat", {**chat, "prompt": "a"}).status)
+        self.assertEqual(400, self.daemon.post("/api/generate", {**generate, "tools": []}).status)
+
 
 if __name__ == "__main__":
     tap.main()
