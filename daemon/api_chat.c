@@ -16,6 +16,8 @@ static const char *const own_names[] = {
 	"max_completion_tokens",
 	"top_logprobs",
 	"add_generation_prompt",
+	"continue_final_message",
+	"chat_template",
 	"chat_template_kwargs",
 	"store",
 	"service_tier",

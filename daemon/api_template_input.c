@@ -13,8 +13,14 @@
 
 /* Members of a chat request with a meaning of their own: no variables by the way. */
 static const char *const own_members[] = {
-	"messages", "tools", "add_generation_prompt", "chat_template_kwargs",
-	"model",    NULL,
+	"messages",
+	"tools",
+	"add_generation_prompt",
+	"continue_final_message",
+	"chat_template",
+	"chat_template_kwargs",
+	"model",
+	NULL,
 };
 
 /* Variables that every endpoint with messages takes beside chat_template_kwargs. */
@@ -198,6 +204,25 @@ static json_t *read_variables(const json_t *body, bool all,
 	return NULL;
 }
 
+/* What would make another prompt and is not built: the neutral value passes. */
+static bool refuse_unbuilt(const json_t *body, struct api_error *error)
+{
+	bool continues = false;
+
+	if (!api_read_bool(body, "continue_final_message", &continues, error))
+		return false;
+	if (continues)
+		return api_fail(
+			error, 400, "continue_final_message", "unsupported",
+			"continue_final_message is not supported; /apply-template gives the "
+			"text that /v1/completions can go on from");
+	if (api_get(body, "chat_template"))
+		return api_fail(
+			error, 400, "chat_template", "unsupported",
+			"chat_template is not supported: the model's own is used");
+	return true;
+}
+
 json_t *api_template_input(const json_t *body,
 			   const struct api_template_traits *traits, bool all,
 			   struct api_error *error)
@@ -208,7 +233,7 @@ json_t *api_template_input(const json_t *body,
 
 	if (!messages ||
 	    !api_read_bool(body, "add_generation_prompt", &add_prompt, error) ||
-	    !read_tools(body, &tools, error))
+	    !refuse_unbuilt(body, error) || !read_tools(body, &tools, error))
 		return NULL;
 	list = api_template_messages(messages, traits, error);
 	if (list)

@@ -36,6 +36,21 @@ class ApplyTemplate(unittest.TestCase):
                          "<|im_start|>system\nBe brief.<|im_end|>\n"
                          "<|im_start|>user\nH\u00e9 <b>\n<|im_end|>\n")
 
+    def test_what_is_not_built_is_refused_by_name(self):
+        for path in ("/apply-template", "/v1/chat/completions", "/tokenize"):
+            for name, value, code in [("continue_final_message", True, "unsupported"),
+                                      ("continue_final_message", 1, "invalid_type"),
+                                      ("chat_template", "{{ x }}", "unsupported")]:
+                reply = self.daemon.post(path, {"messages": SAID, name: value})
+                self.assertEqual((400, name, code),
+                                 (reply.status, reply.error["param"], reply.error["code"]), path)
+                inner = {"messages": SAID, "chat_template_kwargs": {name: value}}
+                self.assertEqual(400, self.daemon.post(path, inner).status)
+            reply = self.daemon.post(path, {"messages": SAID, "max_tokens": 1,
+                                            "continue_final_message": False,
+                                            "chat_template": None})
+            self.assertEqual(200, reply.status, reply.body)
+
     def test_it_is_what_chat_tokenises(self):
         text = self.prompt(messages=SAID)
         by_text = self.daemon.post("/tokenize", {"prompt": text, "add_special_tokens": False})
