@@ -186,15 +186,25 @@ static int open_sequence(struct run *run, const struct request *request,
 	int rc = tarn_seq_create(run->engine, &seq, out_seq, reason,
 				 sizeof(reason));
 	const char *text = reason[0] ? reason : strerror(-rc);
+	const struct tarn_engine_info *info = tarn_engine_info(run->engine);
+	/* Then it is the choices that are too many, best_of's or n's. */
+	const bool fits_once = params->nr_choices > 1 &&
+			       (seq.nr_prompt + (uint64_t)seq.max_new_tokens) *
+					       info->kv_bytes_per_token <=
+				       info->kv_limit_bytes;
 
 	switch (rc) {
 	case 0:
 		break;
 	case -ENOSPC:
 		api_fail(
-			error, 400, "max_tokens", "kv_memory_exceeded",
-			"the prompt and max_tokens need more than all KV memory: %s",
-			text);
+			error, 400,
+			!fits_once				? "max_tokens" :
+			params->nr_choices > params->nr_answers ? "best_of" :
+								  "n",
+			"kv_memory_exceeded",
+			"the prompt and max_tokens%s need more than all KV memory: %s",
+			fits_once ? " once for each choice" : "", text);
 		break;
 	case -EAGAIN:
 		api_fail(error, 503, NULL, "kv_memory_busy",

@@ -52,6 +52,25 @@ static char *value_of(char *line, const char *name)
 	return value;
 }
 
+/*
+ * What evhttp would take for another version than it is, or answer by hanging up. Everything else
+ * that is wrong with the line it refuses by itself.
+ */
+static bool check_request_line(const char *line, struct api_error *error)
+{
+	const char *version = strrchr(line, ' ');
+
+	if (strncmp(line, "CONNECT ", 8) == 0)
+		return api_fail(error, 405, NULL, "method_not_allowed",
+				"CONNECT is not supported");
+	if (version && strncmp(version, " HTTP/1.", 8) == 0 &&
+	    (!version[8] || !strchr("0123456789", version[8]) || version[9]))
+		return api_fail(
+			error, 400, NULL, "invalid_http",
+			"the version of HTTP is not 1 and one digit behind the dot");
+	return true;
+}
+
 static void read_header(struct http_scan *scan, char *line, uint64_t max_bytes)
 {
 	char *length = value_of(line, "Content-Length");
@@ -152,11 +171,13 @@ bool http_scan_input(struct http_scan *scan, struct evbuffer *input,
 		if (scan->state == HTTP_SCAN_CHUNK_SIZE)
 			is_good = read_size(scan, line, max_body_bytes, error);
 		else if (scan->state == HTTP_SCAN_START)
-			scan->state = HTTP_SCAN_HEADERS;
+			is_good = check_request_line(line, error);
 		else if (*line)
 			read_header(scan, line, max_body_bytes);
 		else
 			is_good = end_head(scan, error);
+		if (scan->state == HTTP_SCAN_START)
+			scan->state = HTTP_SCAN_HEADERS;
 		free(line);
 	}
 	return is_good;

@@ -243,6 +243,19 @@ class Hostile(BesideWitness):
                         self.assertLess(time.monotonic() - start, TIMEOUT_S / 2)
                     sock.close()
 
+    def test_what_evhttp_would_misread_is_refused(self):
+        for status, line in [(400, b"GET /health HTTP/1.9999999999"), (400, b"GET /health HTTP/1."),
+                             (400, b"GET /health HTTP/1.1x"), (405, b"CONNECT t:80 HTTP/1.1"),
+                             (200, b"GET /health HTTP/1.1")]:
+            with self.subTest(line=line):
+                sock = self.daemon.raw()
+                more = b"Connection: close\r\n" if status == 200 else b""
+                sock.sendall(line + b"\r\nHost: t\r\n" + more + b"\r\n")
+                replies = b"".join(iter(lambda: sock.recv(65536), b""))  # and it is closed
+                self.assertTrue(replies.startswith(b"HTTP/1.1 %d " % status), replies)
+                self.assertIn(b"Connection: close\r\n", replies)
+                sock.close()
+
     def test_faults_of_chunks_are_named(self):
         body = b'{"content": "abc"}'
         good = b"%x\r\n%s\r\n" % (len(body), body)
@@ -415,6 +428,12 @@ class FullQueue(DaemonTest):
         reply = self.daemon.post("/v1/completions", {"prompt": "a", "max_tokens": 2000, "n": 100})
         self.assertEqual(400, reply.status, reply.body)
         self.assertEqual("kv_memory_exceeded", reply.error["code"])
+        self.assertEqual("n", reply.error["param"])
+        reply = self.daemon.post("/v1/completions", {"prompt": "a", "max_tokens": 2000,
+                                                     "best_of": 100})
+        self.assertEqual("best_of", reply.error["param"])
+        reply = self.daemon.post("/v1/completions", {"prompt": "a", "max_tokens": 8000})
+        self.assertEqual("max_tokens", reply.error["param"])
 
 
 if __name__ == "__main__":
