@@ -29,10 +29,23 @@ static void log_call(const struct http_call *call, int status)
 		  (int)peer->pid, http_call_id(call));
 }
 
+/* Below /api/ clients are Ollama's and read its kind of error. */
+static char *error_json(const char *path, const struct api_error *error)
+{
+	return strncmp(path, "/api/", strlen("/api/")) == 0 ?
+		       api_ollama_error(error) :
+		       api_error_json(error);
+}
+
 static void refuse(struct http_call *call, const struct api_error *error)
 {
+	char seconds[16];
+
 	log_call(call, error->status);
-	http_reply_error(call, error);
+	snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);
+	http_reply_json(call, error->status,
+			error_json(http_call_path(call), error),
+			error->retry_after_s ? "Retry-After" : NULL, seconds);
 }
 
 static void answer(struct http_call *call, char *json)
@@ -215,7 +228,7 @@ void server_route(struct http_call *call, void *arg)
 		api_fail(&error, 405, NULL, "method_not_allowed",
 			 "%.200s takes %s", path, allow);
 		log_call(call, 405);
-		http_reply_json(call, 405, api_error_json(&error), "Allow",
+		http_reply_json(call, 405, error_json(path, &error), "Allow",
 				allow);
 	} else if (route->needs_model && server->state != SERVER_SERVING) {
 		unavailable(server, &error);

@@ -140,6 +140,14 @@ class Bodies(DaemonTest):
             self.assertEqual({"error"}, set(reply.json))
             self.assertIn(part, reply.json["error"])
 
+    def test_every_error_below_api_is_ollamas(self):
+        for method, path, status in [("POST", "/api/show", 404), ("GET", "/api/nothing", 404),
+                                     ("GET", "/api/chat", 405), ("POST", "/api/tags", 405)]:
+            reply = self.daemon.request(method, path, {"model": "x"} if method == "POST" else None)
+            self.assertEqual((status, str), (reply.status, type(reply.json["error"])), path)
+            self.assertEqual(status == 405, "Allow" in reply.headers)
+        self.assertEqual(dict, type(self.daemon.get("/apx").json["error"]))
+
     def test_names_may_have_a_tag(self):
         reply = self.post("/api/generate", prompt="a", model=self.model + ":latest", stream=False,
                           options={"num_predict": 1})
