@@ -135,6 +135,17 @@ static uint64_t spare_bytes_of(const struct tarn_engine *e, uint64_t limit)
 	return limit / 16 < most ? limit / 16 : most;
 }
 
+static const char *pool_reason(int rc, enum kvpool_backend backend,
+			       bool has_name)
+{
+	if (rc == -EOPNOTSUPP && has_name)
+		return "only the kernel module has pools with names";
+	if (rc == -ENODEV && backend == KVPOOL_BACKEND_KERNEL)
+		return "the kernel module is not loaded; \"modprobe kvpool\" or "
+		       "\"insmod build/kvpool.ko\" loads it";
+	return strerror(-rc);
+}
+
 static int create_pool(struct tarn_engine *e,
 		       const struct tarn_engine_options *o, char *err,
 		       size_t errlen)
@@ -172,12 +183,10 @@ static int create_pool(struct tarn_engine *e,
 	if (rc && o->pool_name)
 		snprintf(err, errlen, "pool \"%s\", KV backend %s: %s",
 			 o->pool_name, backend,
-			 rc == -EOPNOTSUPP ?
-				 "only the kernel module has pools with names" :
-				 strerror(-rc));
+			 pool_reason(rc, po.backend, true));
 	else if (rc)
 		snprintf(err, errlen, "KV backend %s: %s", backend,
-			 strerror(-rc));
+			 pool_reason(rc, po.backend, false));
 	return rc == -EOPNOTSUPP ? -ENODEV : rc;
 }
 

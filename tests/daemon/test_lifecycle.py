@@ -100,6 +100,14 @@ class Lifecycle(unittest.TestCase):
         self.assertIn('pool "tests", KV backend memfd: only the kernel module has pools with names',
                       done.stderr)
 
+    def test_a_module_that_is_not_loaded_is_said(self):
+        if os.path.exists("/dev/kvpool"):
+            self.skipTest("it is loaded")
+        done = self.run_tarnd("--model", MODEL, "--socket", self.path, "--kv-backend", "kernel")
+        self.assertEqual(NO_MODEL, done.returncode, done.stderr)
+        self.assertIn('KV backend kernel: the kernel module is not loaded; "modprobe kvpool"',
+                      done.stderr)
+
     def test_what_could_never_serve_anybody_does_not_start(self):
         for option, part in (("--ctx=1", "a context of 1 token: want at least 2"),
                              ("--kv-bytes=1M", "1048576 bytes for KV memory hold no sequence")):
