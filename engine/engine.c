@@ -374,6 +374,7 @@ static void explain_shortage(char *err, size_t errlen)
 /*
  * Memory that the limits of the process or the system keep from us is an error now too: the first
  * tiles are committed, and given up again. Last of all, since what else is loaded takes its share.
+ * Not for a shared pool: what others hold of it, or of the user's quota, comes back.
  */
 static int check_commit(struct tarn_engine *e, char *err, size_t errlen)
 {
@@ -384,16 +385,10 @@ static int check_commit(struct tarn_engine *e, char *err, size_t errlen)
 	if (!rc)
 		rc = kv_seq_append(seq, &token, 1);
 	kv_seq_close(seq);
-	if (rc == -ENOSPC) {
-		/* Others may have been faster in a shared pool: theirs comes back. */
-		rc = open_smallest(e, &seq);
-		kv_seq_close(seq);
-		if (!rc) {
-			explain_shortage(err, errlen);
-			return -ENOMEM;
-		}
-	}
-	return rc == -EAGAIN ? 0 : rc;
+	if (rc != -ENOSPC)
+		return rc == -EAGAIN ? 0 : rc;
+	explain_shortage(err, errlen);
+	return -ENOMEM;
 }
 
 /*
@@ -560,7 +555,7 @@ static int load_model(struct tarn_engine *e,
 	if (!rc)
 		rc = structured_create(e->tokenizer, e->model.config.n_vocab,
 				       &e->structured);
-	if (!rc)
+	if (!rc && !o->pool && !o->pool_name)
 		rc = check_commit(e, err, errlen);
 	if (!rc)
 		snprintf(err, errlen, "%s%s%s", warning,
