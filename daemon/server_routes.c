@@ -265,7 +265,7 @@ static json_t *kv_stats(const struct server *server)
 	struct tarn_engine_stat stat;
 
 	tarn_engine_stat(server->driver.engine, &stat);
-	return json_pack("{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I}",
+	return json_pack("{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
 			 "backend", info->kv_backend, "pool", info->pool_name,
 			 "shares_prefixes", info->shares_prefixes,
 			 "limit_bytes", (json_int_t)info->kv_limit_bytes,
@@ -273,6 +273,7 @@ static json_t *kv_stats(const struct server *server)
 			 "reserved_bytes", (json_int_t)stat.kv_reserved_bytes,
 			 "cached_bytes", (json_int_t)stat.kv_cached_bytes,
 			 "spare_bytes", (json_int_t)stat.kv_spare_bytes,
+			 "resident_bytes", (json_int_t)stat.kv_resident_bytes,
 			 "bytes_per_token",
 			 (json_int_t)info->kv_bytes_per_token);
 }

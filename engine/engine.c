@@ -761,6 +761,7 @@ void tarn_engine_stat(struct tarn_engine *e, struct tarn_engine_stat *out)
 		.kv_reserved_bytes = kv.reserved_bytes,
 		.kv_cached_bytes = kv.cached_bytes,
 		.kv_spare_bytes = pool.spare_bytes,
+		.kv_resident_bytes = pool.resident_bytes,
 		.nr_seqs = atomic_load(&e->nr_seqs),
 		.nr_steps = atomic_load(&e->nr_steps),
 		.prompt_tokens = atomic_load(&e->prompt_tokens),

@@ -138,6 +138,11 @@ struct tarn_engine_stat {
 	uint64_t kv_reserved_bytes; /* promised to them beyond that */
 	uint64_t kv_cached_bytes; /* finished prefixes, given up when needed */
 	uint64_t kv_spare_bytes;
+	/*
+	 * What the pool holds for buffers: less than the above where the system, or a peer, has
+	 * taken cached prefixes that nobody has looked for since.
+	 */
+	uint64_t kv_resident_bytes;
 	uint64_t nr_seqs;
 	uint64_t nr_steps;
 	uint64_t prompt_tokens, generated_tokens;
