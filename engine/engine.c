@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/engine_private.h"
@@ -244,6 +245,24 @@ static void open_exchange(struct tarn_engine *e,
 	}
 	e->salt_secret = *kv_exchange_secret(e->exchange);
 	e->info.shares_prefixes = true;
+}
+
+/*
+ * Weights come into memory that others may have filled with what they keep without need. About as
+ * large as the file, or its first part: what is missing then shows when it is asked for.
+ */
+static void ask_for_room(struct tarn_engine *e,
+			 const struct tarn_engine_options *o)
+{
+	uint64_t free_bytes, wanted = o->kv_bytes;
+	struct stat st;
+
+	if (!e->exchange || stat(o->model_path, &st) ||
+	    kvpool_cuda_memory(e->backend->device, &free_bytes, NULL))
+		return;
+	wanted += (uint64_t)st.st_size;
+	if (free_bytes < wanted)
+		kv_exchange_ask_room(e->exchange, wanted - free_bytes);
 }
 
 /* ---- loading -------------------------------------------------------------------- */
@@ -538,6 +557,8 @@ static int load_model(struct tarn_engine *e,
 		rc = open_pool(e, o, err, errlen);
 	if (!rc)
 		open_exchange(e, o, note, sizeof(note));
+	if (!rc)
+		ask_for_room(e, o);
 	if (!rc)
 		rc = engine_text_init(e, gguf, warning, sizeof(warning));
 	if (!rc)

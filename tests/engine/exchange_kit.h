@@ -87,6 +87,19 @@ static inline bool kit_settles_at_fds(int nr_fds)
 	return kit_nr_fds() == nr_fds;
 }
 
+/* To compare with later: what was closed just now is gone. */
+static inline int kit_settled_fds(void)
+{
+	int before, now = kit_nr_fds();
+
+	do {
+		before = now;
+		usleep(100000);
+		now = kit_nr_fds();
+	} while (now != before);
+	return now;
+}
+
 static inline int kit_try_exchange(struct kvpool *pool, const char *path,
 				   struct kv_exchange **out, char *err,
 				   size_t errlen)

@@ -224,7 +224,7 @@ static void ask_liar(struct fixture_exchange *self, enum lie lie, bool room)
 TEST_F_TIMEOUT(exchange, a_peer_that_lies_is_left_alone, 60)
 {
 	struct kvpool_buf *buf = offer_ok(self->a, 1, 0x11, 1);
-	int nr_fds = kit_nr_fds();
+	int nr_fds = kit_settled_fds();
 
 	for (enum lie lie = 0; lie < NR_LIES; lie++) {
 		ask_liar(self, lie, false);
@@ -296,7 +296,7 @@ TEST_F_TIMEOUT(exchange, requests_that_make_no_sense_cut_their_sender_off, 60)
 	struct exchange_request good = { .magic = EXCHANGE_MAGIC,
 					 .op = EXCHANGE_FIND };
 	uint64_t random = 7;
-	int nr_fds = kit_nr_fds();
+	int nr_fds = kit_settled_fds();
 
 	for (size_t bytes = 1; bytes < 2 * sizeof(good); bytes++) {
 		uint8_t packet[2 * sizeof(good)] = { 0 };
