@@ -21,7 +21,7 @@ static const char help[] =
 	"                          made, of --kv-bytes, where it is not there\n"
 	"  --pool-quota SIZE       when the pool is made: most private, and most published\n"
 	"                          memory of one user (default: no quota)\n"
-	"  --no-prefix-sharing     keep prompts' beginnings from other daemons on the pool\n"
+	"  --no-prefix-sharing     keep prompts' beginnings from other daemons (pool, GPU)\n"
 	"  --prefix-scope S        who finds them: user (whoever sent the prompt) or all\n"
 	"                          (default: user)\n"
 	"  --precise               float32 activations and KV: slower, exact\n"
