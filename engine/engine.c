@@ -404,10 +404,14 @@ static int check_commit(struct tarn_engine *e, char *err, size_t errlen)
 	if (!rc)
 		rc = kv_seq_append(seq, &token, 1);
 	kv_seq_close(seq);
-	if (rc != -ENOSPC)
-		return rc == -EAGAIN ? 0 : rc;
-	explain_shortage(err, errlen);
-	return -ENOMEM;
+	if (rc == -ENOSPC) {
+		explain_shortage(err, errlen);
+		return -ENOMEM;
+	}
+	if (!rc || rc == -EAGAIN)
+		return 0;
+	snprintf(err, errlen, "KV memory: %s", strerror(-rc));
+	return rc;
 }
 
 /*

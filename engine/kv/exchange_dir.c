@@ -299,13 +299,14 @@ size_t exchange_dir_list(const struct exchange_dir *dir,
 	const struct dirent *entry;
 
 	while (list && nr_found < nr && (entry = readdir(list))) {
+		size_t name_len = strlen(entry->d_name);
+
 		if (strncmp(entry->d_name, dir->device, len) ||
 		    entry->d_name[len] != '.' ||
 		    !strcmp(entry->d_name, dir->name) ||
-		    strlen(entry->d_name) >= EXCHANGE_NAME_BYTES)
+		    name_len >= EXCHANGE_NAME_BYTES)
 			continue;
-		snprintf(out_names[nr_found++], EXCHANGE_NAME_BYTES, "%s",
-			 entry->d_name);
+		memcpy(out_names[nr_found++], entry->d_name, name_len + 1);
 	}
 	if (list)
 		closedir(list);

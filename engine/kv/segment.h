@@ -188,7 +188,7 @@ uint32_t kv_seq_len(const struct kv_seq *seq);
  * on an error too; all that the new rows see is there. Bytes of a tile beyond its tokens are
  * undefined, NaN included. Return: 0; -ENOSPC beyond the reservation when the pool has no more
  * either (within it only when the system is out of memory or descriptors); -E2BIG beyond
- * max_tokens. On an error the sequence is as before.
+ * max_tokens; -EIO: the device is lost. On an error the sequence is as before.
  */
 int kv_seq_append(struct kv_seq *seq, const int32_t *tokens, uint32_t nr);
 /*

@@ -215,7 +215,8 @@ int kv_segment_commit(struct kv_segment *seg, uint32_t stream,
 			continue;
 		while (i--)
 			kvpool_buf_release(st->bufs[i], first, end - first);
-		return -ENOSPC;
+		/* A device that is lost is no want of memory. */
+		return err == -EIO ? -EIO : -ENOSPC;
 	}
 	PROBE_SEGMENT_COMMIT(seg->id, stream, bytes);
 	st->end_tile = end_tile;
