@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of the engine: what engine.c (life), identity.c, text.c, sequence.c and
+ * Inside of the engine: what engine.c (life), pool.c, identity.c, text.c, sequence.c and
  * step.c share. Nobody outside engine/ includes it.
  */
 #ifndef TARN_ENGINE_PRIVATE_H
@@ -107,6 +107,30 @@ int engine_salt(const struct tarn_engine *engine, uid_t uid,
 int engine_text_init(struct tarn_engine *engine, const struct gguf *gguf,
 		     char *err, size_t errlen);
 void engine_text_deinit(struct tarn_engine *engine);
+
+/*
+ * pool.c: KV memory, in the order in which an engine is loaded. 0 or -errno, with @err saying what
+ * cannot be had, unless said otherwise.
+ */
+/* The options' pool, or one of the engine's own where the backend computes. */
+int engine_open_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
+		     char *err, size_t errlen);
+/* Most spare pages of a pool of that limit, and what a GPU's wide pages may take beyond need. */
+uint64_t engine_spare_bytes(const struct tarn_engine *e, uint64_t limit);
+/* Meet the peers on the GPU; where that cannot be, @note says why and nothing is shared. */
+void engine_open_exchange(struct tarn_engine *e,
+			  const struct tarn_engine_options *o, char *note,
+			  size_t size);
+/* Ask them for what the weights take. */
+void engine_ask_for_room(struct tarn_engine *e,
+			 const struct tarn_engine_options *o);
+/* Whether the limit admits a sequence at all. */
+int engine_check_cache(struct tarn_engine *e, char *err, size_t errlen);
+/* Whether memory for one can be had. */
+int engine_check_commit(struct tarn_engine *e, char *err, size_t errlen);
+/* Keep a GPU's pool within what weights and activations have left. */
+int engine_fit_pool(struct tarn_engine *e, const struct tarn_engine_options *o,
+		    char *err, size_t errlen);
 
 /* sampling.c: ranges, ids and pointers. Return: 0, -EINVAL with @err naming the offence. */
 int engine_check_sampling(const struct tarn_engine *engine,
