@@ -118,11 +118,6 @@ int gpu_attn_prepare(struct gpu_backend *gpu)
 	return rc;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 /* The layer's KV, with the loads of one kernel. */
 static void fill_kv(const struct gpu_backend *gpu, uint32_t stream,
 		    uint32_t layer, const struct gpu_attn_tensor_map *block,
@@ -171,7 +166,7 @@ static void launch_decode(const struct attend *a)
 		.scale_log2 = a->scale_log2,
 	};
 	struct gpu_grid grid = {
-		.x = min_u32(GPU_ATTN_DECODE_CTAS * gpu->nr_sms,
+		.x = gpu_min(GPU_ATTN_DECODE_CTAS * gpu->nr_sms,
 			     gpu_room(gpu, p->splits.nr) * s->n_kv_heads),
 		.y = 1,
 		.z = 1,
@@ -200,7 +195,7 @@ static void launch_prefill(const struct attend *a)
 		.scale_log2 = a->scale_log2,
 	};
 	struct gpu_grid grid = {
-		.x = min_u32(gpu->nr_sms, p->runs.nr * s->n_q_heads),
+		.x = gpu_min(gpu->nr_sms, p->runs.nr * s->n_q_heads),
 		.y = 1,
 		.z = 1,
 		.threads = GPU_ATTN_PREFILL_THREADS,

@@ -99,11 +99,6 @@ static uint32_t stages_wanted(uint32_t format,
 	return 6;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 static uint32_t div_up(uint32_t a, uint32_t b)
 {
 	return (a + b - 1) / b;
@@ -120,12 +115,12 @@ static struct cut cut_of(const struct gpu_backend *gpu,
 						   m->format == FORMAT_BF16) };
 
 	cut.nr_spans = div_up(m->tensor.nr_cols, cut.k.span_k);
-	cut.nr_clusters = min_u32(gpu->nr_sms / cut.nr_spans, nr_groups);
+	cut.nr_clusters = gpu_min(gpu->nr_sms / cut.nr_spans, nr_groups);
 	/* The CTAs of a cluster add up their spans once: it must not get more groups than fit. */
 	if (cut.nr_spans > 1 && cut.nr_clusters < div_up(nr_groups, max_groups))
 		cut.nr_clusters = div_up(nr_groups, max_groups);
 	cut.cta_groups =
-		min_u32(max_groups, div_up(nr_groups, cut.nr_clusters));
+		gpu_min(max_groups, div_up(nr_groups, cut.nr_clusters));
 	cut.nr_stages = stages_wanted(m->format, shape, cut.cta_groups);
 	while (cut.nr_stages > 2 &&
 	       gpu_linear_smem_bytes(shape, cut.cta_groups, cut.nr_stages) >
@@ -217,7 +212,7 @@ static void launch_large(struct gpu_backend *gpu, const struct gpu_input *input,
 		.run_tiles = LARGE_RUN_TILES,
 	};
 	struct gpu_grid grid = {
-		.x = min_u32(gpu->nr_sms,
+		.x = gpu_min(gpu->nr_sms,
 			     div_up(m->nr_rows, GPU_LINEAR_LARGE_ROWS) *
 				     div_up(nr_rows, tokens)),
 		.y = 1,

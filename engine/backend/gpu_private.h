@@ -196,6 +196,11 @@ static inline struct gpu_backend *to_gpu(struct backend *b)
 	return (struct gpu_backend *)b;
 }
 
+static inline uint32_t gpu_min(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 static inline const struct cuda_driver *gpu_base(const struct gpu_backend *gpu)
 {
 	return gpu->driver->base;
