@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 #include "engine/backend/cpu_private.h"
-#include "kernels/cpu/half.h"
+#include "engine/backend/tensor.h"
 
 enum {
 	/* Groups packed between two looks at the shared counter. */
@@ -70,19 +70,7 @@ int cpu_add_vector(struct backend *b, const struct backend_tensor *t,
 		free(v.values);
 		return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < t->nr_cols; i++) {
-		const uint8_t *at = (const uint8_t *)t->data +
-				    (t->type == PACK_F32 ? 4 : 2) * (size_t)i;
-		uint16_t half;
-
-		if (t->type == PACK_F32) {
-			memcpy(&v.values[i], at, sizeof(float));
-			continue;
-		}
-		memcpy(&half, at, sizeof(half));
-		v.values[i] = t->type == PACK_F16 ? f16_to_f32(half) :
-						    bf16_to_f32(half);
-	}
+	tensor_vector_f32(t, v.values);
 	*out_id = (int)cpu->nr_vectors;
 	cpu->vectors[cpu->nr_vectors++] = v;
 	return 0;
@@ -98,17 +86,6 @@ struct load_job {
 	int (*progress)(void *arg, double fraction);
 	void *arg;
 };
-
-static int digest_tensor(const struct backend_tensor *t,
-			 uint8_t out[BACKEND_DIGEST_BYTES])
-{
-	uint64_t bytes =
-		pack_source_row_bytes(t->type, t->nr_cols) * t->nr_rows;
-
-	return EVP_Digest(t->data, bytes, out, NULL, EVP_sha256(), NULL) == 1 ?
-		       0 :
-		       -ENOMEM;
-}
 
 static void load_matrix(struct load_job *job, uint32_t index, uint32_t thread)
 {
@@ -133,7 +110,7 @@ static void load_matrix(struct load_job *job, uint32_t index, uint32_t thread)
 				  (double)done / (double)cpu->arena_bytes))
 			atomic_store(&job->error, -ECANCELED);
 	}
-	if (digest_tensor(&m->tensor, job->digests[index]))
+	if (tensor_digest(&m->tensor, job->digests[index]))
 		atomic_store(&job->error, -ENOMEM);
 }
 
@@ -159,7 +136,7 @@ static int fold_digests(struct cpu_backend *cpu,
 	for (uint32_t i = 0; ok && i < cpu->nr_vectors; i++) {
 		uint8_t one[BACKEND_DIGEST_BYTES];
 
-		ok = digest_tensor(&cpu->vectors[i].tensor, one) == 0 &&
+		ok = tensor_digest(&cpu->vectors[i].tensor, one) == 0 &&
 		     EVP_DigestUpdate(md, one, sizeof(one)) == 1;
 	}
 	ok = ok &&

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "engine/backend/gpu_private.h"
+#include "engine/backend/tensor.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/kernels_cpu.h"
 
@@ -317,17 +318,7 @@ static int load_vector(struct gpu_backend *gpu, struct gpu_vector *v)
 
 	if (!values)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < t->nr_cols; i++) {
-		uint16_t half;
-
-		if (t->type == PACK_F32) {
-			memcpy(&values[i], (const uint8_t *)t->data + 4 * i, 4);
-			continue;
-		}
-		memcpy(&half, (const uint8_t *)t->data + 2 * i, 2);
-		values[i] = t->type == PACK_F16 ? f16_to_f32(half) :
-						  bf16_to_f32(half);
-	}
+	tensor_vector_f32(t, values);
 	rc = upload(gpu, values, (uint64_t)t->nr_cols * sizeof(float),
 		    &v->values);
 	free(values);
@@ -356,12 +347,8 @@ static void digest_thread(void *arg, uint32_t thread)
 					&gpu->vectors[i].tensor :
 					&gpu->matrices[i - gpu->nr_vectors]
 						 .tensor;
-			uint64_t bytes =
-				pack_source_row_bytes(t->type, t->nr_cols) *
-				t->nr_rows;
 
-			if (EVP_Digest(t->data, bytes, job->digests[i], NULL,
-				       EVP_sha256(), NULL) != 1)
+			if (tensor_digest(t, job->digests[i]))
 				atomic_store(&job->error, -ENOMEM);
 		}
 	}

@@ -11,6 +11,7 @@
 #include "engine/backend/sample_filter.h"
 #include "kernels/cpu/dmath.h"
 #include "kernels/cpu/kernels_cpu.h"
+#include "kernels/cpu/philox.h"
 
 /* Smallest -ln(u) of u = (w + 1/2) / 2^32: no token can do better. */
 #define RACE_FLOOR 0x1p-33
@@ -30,25 +31,6 @@ size_t sample_scratch_bytes(uint32_t n_vocab)
 static bool is_allowed(const struct backend_sample *s, uint32_t id)
 {
 	return !s->allowed || s->allowed[id >> 6] >> (id & 63) & 1;
-}
-
-/* Philox4x32-10 (Salmon et al., 2011), first word. */
-static uint32_t philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2)
-{
-	uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), c3 = 0;
-
-	for (int round = 0; round < 10; round++) {
-		uint64_t a = (uint64_t)0xd2511f53u * c0,
-			 b = (uint64_t)0xcd9e8d57u * c2;
-
-		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-		c1 = (uint32_t)b;
-		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-		c3 = (uint32_t)a;
-		k0 += 0x9e3779b9u;
-		k1 += 0xbb67ae85u;
-	}
-	return c0;
 }
 
 /* A random number in (0, 1), for the token drawn now and @id. */

@@ -129,22 +129,6 @@ static __device__ __forceinline__ void advance(struct cursor *at, uint32_t nr_st
 	}
 }
 
-static __device__ __forceinline__ uint32_t cluster_rank(void)
-{
-	uint32_t rank;
-
-	asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-	return rank;
-}
-
-static __device__ __forceinline__ uint32_t cluster_size(void)
-{
-	uint32_t size;
-
-	asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-	return size;
-}
-
 /* First k of a stream: it takes STREAM_CHUNKS chunks one after the other, the only one all. */
 template <typename S>
 static __device__ __forceinline__ uint32_t stream_first(const struct gpu_linear_params *p,

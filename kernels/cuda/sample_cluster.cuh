@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CTAs of a cluster and each other's shared memory, for sample.cu: who this one is, a barrier,
- * a load.
+ * The CTAs of a cluster and each other's shared memory, for sample.cu: a load.
  */
 #ifndef TARN_KERNELS_CUDA_SAMPLE_CLUSTER_CUH
 #define TARN_KERNELS_CUDA_SAMPLE_CLUSTER_CUH
 
 #include "kernels/cuda/tma.cuh"
-
-static __device__ __forceinline__ uint32_t cluster_rank(void)
-{
-	uint32_t rank;
-
-	asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-	return rank;
-}
-
-static __device__ __forceinline__ uint32_t cluster_size(void)
-{
-	uint32_t size;
-
-	asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-	return size;
-}
 
 /* Reads what lies at `from` (own shared memory) in CTA `rank`; both sides have met before. */
 static __device__ __forceinline__ uint64_t cluster_load_u64(const uint64_t *from, uint32_t rank)

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/dmath.h"
 #include "kernels/cpu/fmath.h"
+#include "kernels/cpu/philox.h"
 
 /* Smallest -ln(u) of u = (w + 1/2) / 2^32: no token can do better. */
 #define SAMPLE_RACE_FLOOR 0x1p-33f
@@ -36,28 +37,6 @@ KERNEL_INLINE float sample_key_value(uint64_t key)
 }
 
 /* ---- the race ---- */
-
-/* Philox4x32-10 (Salmon et al., 2011), first word. */
-KERNEL_INLINE uint32_t sample_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2)
-{
-	uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), c3 = 0;
-
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-	for (int round = 0; round < 10; round++) {
-		uint64_t a = (uint64_t)0xd2511f53u * c0;
-		uint64_t b = (uint64_t)0xcd9e8d57u * c2;
-
-		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-		c1 = (uint32_t)b;
-		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-		c3 = (uint32_t)a;
-		k0 += 0x9e3779b9u;
-		k1 += 0xbb67ae85u;
-	}
-	return c0;
-}
 
 /* When a token of this weight rings whose random number is `random`: the first one wins. */
 KERNEL_INLINE double sample_time(uint32_t random, float weight)

@@ -53,7 +53,7 @@ static __device__ __forceinline__ void race_vec(struct race *r, uint32_t *hurdle
 	asm volatile("" : "+l"(seed));
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		random[i] = sample_philox(seed, r->row->choice, r->row->position, vec * 4 + i);
+		random[i] = philox(seed, r->row->choice, r->row->position, vec * 4 + i);
 		if (limit[i] > SAMPLE_RACE_FLOOR && sample_may_win(random[i], limit[i]))
 			entering |= 1u << i;
 	}
@@ -110,7 +110,7 @@ static __device__ void race_part(struct cta *s, const struct part *p,
 	r.time = __longlong_as_double(0x7ff0000000000000ll); /* infinity */
 	/* Where the largest does not race, nobody does: it wins. */
 	if (best_weight > 0 && best_weight >= r.min_weight) {
-		r.time = sample_time(sample_philox(row->seed, row->choice, row->position, r.winner),
+		r.time = sample_time(philox(row->seed, row->choice, row->position, r.winner),
 				     best_weight);
 		if (threadIdx.x == 0)
 			s->hurdle = __float_as_uint(sample_hurdle(r.time));
@@ -271,7 +271,7 @@ static __device__ void race_top_k(struct cta *s, const struct part *p,
 	__syncthreads();
 	if (threadIdx.x < s->nr_racing) {
 		winner = sample_key_id(s->sorted[threadIdx.x]);
-		time = sample_time(sample_philox(row->seed, row->choice, row->position, winner),
+		time = sample_time(philox(row->seed, row->choice, row->position, winner),
 				   sample_key_value(s->sorted[threadIdx.x]));
 	}
 	finish_race(s, time, winner);

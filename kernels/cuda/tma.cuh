@@ -170,6 +170,22 @@ static __device__ __forceinline__ void grid_begin(void)
 	grid_wait();
 }
 
+static __device__ __forceinline__ uint32_t cluster_rank(void)
+{
+	uint32_t rank;
+
+	asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+	return rank;
+}
+
+static __device__ __forceinline__ uint32_t cluster_size(void)
+{
+	uint32_t size;
+
+	asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+	return size;
+}
+
 /* All threads of all CTAs of the cluster; orders their shared-memory accesses. */
 static __device__ __forceinline__ void cluster_sync(void)
 {

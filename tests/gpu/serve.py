@@ -20,12 +20,13 @@ import time
 
 
 class Connection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__('localhost')
+    def __init__(self, path, timeout=None):
+        super().__init__('tarn', timeout=timeout)
         self.path = path
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self.path)
 
 

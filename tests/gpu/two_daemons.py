@@ -8,16 +8,17 @@ what it saw; exit status 0: all of it held, 1: something did not, 2: wrong usage
     tests/gpu/two_daemons.py --model MODEL.gguf [--tarnd build/tarnd] [--prompt FILE]
                              [--prompt-tokens N] [-- OPTIONS OF TARND]"""
 import argparse
-import http.client
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from serve import Connection  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -27,17 +28,6 @@ SETTLE_S = 0.5
 
 class Failure(Exception):
     pass
-
-
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path, timeout):
-        super().__init__("tarn", timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
 
 
 class Daemon:
