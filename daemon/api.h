@@ -68,6 +68,13 @@ bool api_read_grammar(const struct api_context *context, const json_t *body,
 /* Tools of a chat and what the model may do with them. */
 bool api_read_tools(const struct api_context *context, const json_t *body,
 		    struct request_params *params, struct api_error *error);
+/*
+ * The answer is calls of @tools, or of the one named @only, with arguments after their schemas;
+ * @params->tool_format is set, and @params owns the grammar.
+ */
+bool api_require_calls(const struct api_context *context, const json_t *tools,
+		       const char *only, bool is_parallel,
+		       struct request_params *params, struct api_error *error);
 /* Settle max_tokens and let the engine look at the whole. */
 bool api_check_request(const struct api_context *context, const json_t *body,
 		       struct request *request, struct api_error *error);

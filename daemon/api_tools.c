@@ -15,29 +15,73 @@
 
 /* ---- requests ----------------------------------------------------------------------- */
 
-/* @out: whether tools are offered to the model at all. */
-static bool read_choice(const json_t *body, bool *out, struct api_error *error)
+/* What tool_choice says. */
+struct choice {
+	bool is_offered; /* the model hears of the tools */
+	bool is_required; /* the answer is calls */
+	const char *only; /* of this function; NULL: of any */
+};
+
+/* {"type": "function", "function": {"name": ...}}, which has to be one of @tools. */
+static bool read_named(const json_t *field, const json_t *tools,
+		       struct choice *out, struct api_error *error)
+{
+	const char *type = json_string_value(json_object_get(field, "type"));
+	json_t *tool;
+	size_t i;
+
+	out->only = json_string_value(
+		json_object_get(json_object_get(field, "function"), "name"));
+	if (!type || strcmp(type, "function") != 0 || !out->only)
+		return api_fail(
+			error, 400, "tool_choice", "invalid_value",
+			"tool_choice as an object must be "
+			"{\"type\": \"function\", \"function\": {\"name\": ...}}");
+	json_array_foreach((json_t *)tools, i, tool)
+	{
+		const char *name = json_string_value(json_object_get(
+			json_object_get(tool, "function"), "name"));
+
+		if (name && strcmp(name, out->only) == 0)
+			return true;
+	}
+	return api_fail(error, 400, "tool_choice", "invalid_value",
+			"tool_choice names \"%.64s\", which is not among tools",
+			out->only);
+}
+
+static bool read_choice(const json_t *body, const json_t *tools,
+			struct choice *out, struct api_error *error)
 {
 	const json_t *field = api_get(body, "tool_choice");
 	const char *name = json_string_value(field);
 
-	*out = !name || strcmp(name, "none") != 0;
-	if (!field ||
-	    (name && (strcmp(name, "none") == 0 || strcmp(name, "auto") == 0)))
+	*out = (struct choice){ .is_offered = true };
+	if (!field || (name && strcmp(name, "auto") == 0))
 		return true;
-	if (json_is_object(field) || (name && strcmp(name, "required") == 0))
+	if (name && strcmp(name, "none") == 0) {
+		out->is_offered = false;
+		return true;
+	}
+	if (!json_is_object(field) && (!name || strcmp(name, "required") != 0))
 		return api_fail(
-			error, 400, "tool_choice", "unsupported",
-			"tool_choice other than \"none\" or \"auto\" is not supported: a call "
-			"that must come needs constrained output, which calls do not have yet");
-	return api_fail(error, 400, "tool_choice",
+			error, 400, "tool_choice",
 			name ? "invalid_value" : "invalid_type",
-			"tool_choice must be \"none\", \"auto\", \"required\" "
-			"or an object that names a function");
+			"tool_choice must be \"none\", \"auto\", "
+			"\"required\" or an object that names a function");
+	out->is_required = true;
+	if (json_is_object(field))
+		return read_named(field, tools, out, error);
+	if (!json_array_size(tools))
+		return api_fail(
+			error, 400, "tool_choice", "invalid_value",
+			"tool_choice is \"required\", but there are no tools");
+	return true;
 }
 
-/* Arguments that must follow the schema cannot be promised. */
-static bool refuse_strict(const json_t *tools, struct api_error *error)
+/* Arguments follow their schema only where a call must come: text is not constrained. */
+static bool check_strict(const json_t *tools, bool is_required,
+			 struct api_error *error)
 {
 	json_t *tool;
 	size_t i;
@@ -52,11 +96,12 @@ static bool refuse_strict(const json_t *tools, struct api_error *error)
 				error, 400, "tools", "invalid_type",
 				"tools[%zu].function.strict must be true or false",
 				i);
-		if (json_is_true(strict))
+		if (json_is_true(strict) && !is_required)
 			return api_fail(
 				error, 400, "tools", "unsupported",
-				"tools[%zu].function.strict is not supported: it needs constrained "
-				"output, which calls do not have yet",
+				"tools[%zu].function.strict needs tool_choice \"required\" or a "
+				"function by name: calls that the model may leave out are not "
+				"constrained",
 				i);
 	}
 	return true;
@@ -92,13 +137,14 @@ bool api_read_tools(const struct api_context *context, const json_t *body,
 {
 	const struct api_template_traits *traits = &context->traits;
 	const json_t *tools = api_get(body, "tools");
-	bool is_offered, is_parallel = true;
+	bool is_parallel = true;
+	struct choice choice;
 
 	if (!api_check_tools(tools, error) ||
-	    !read_choice(body, &is_offered, error) ||
+	    !read_choice(body, tools, &choice, error) ||
 	    !api_read_bool(body, "parallel_tool_calls", &is_parallel, error))
 		return false;
-	if (!is_offered || json_array_size(tools) == 0)
+	if (!choice.is_offered || json_array_size(tools) == 0)
 		return true;
 	if (!traits->knows_tools)
 		return api_fail(
@@ -109,14 +155,16 @@ bool api_read_tools(const struct api_context *context, const json_t *body,
 			error, 400, "tools", "unsupported",
 			"tools are not supported with this model: it writes its calls in a form "
 			"that is not known here");
-	if (!refuse_strict(tools, error))
+	if (!check_strict(tools, choice.is_required, error))
 		return false;
 	params->tool_names = names_of(tools);
 	if (!params->tool_names)
 		return api_fail(error, 500, NULL, NULL, "out of memory");
 	params->tool_format = traits->tool_format;
 	params->only_first_call = !is_parallel;
-	return true;
+	return !choice.is_required ||
+	       api_require_calls(context, tools, choice.only, is_parallel,
+				 params, error);
 }
 
 /* ---- answers ------------------------------------------------------------------------ */

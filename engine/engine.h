@@ -295,6 +295,13 @@ enum tarn_grammar_kind {
 	TARN_GRAMMAR_CHOICE, /* a JSON array of strings, one of which is the answer */
 	TARN_GRAMMAR_JSON_OBJECT, /* any JSON object; there is no text */
 	TARN_GRAMMAR_JSON_SCHEMA, /* a JSON schema, of which the answer is an instance */
+	/*
+	 * Calls of tools and nothing else, a JSON object {"begin", "between", "end", "is_parallel",
+	 * "tools": [{"head", "parameters", "tail"} or null, ...]}: begin, then a call, with
+	 * is_parallel more of them and between before each, then end. A call is head, an
+	 * instance of the schema parameters, tail.
+	 */
+	TARN_GRAMMAR_TOOL_CALLS,
 };
 
 struct tarn_grammar;

@@ -85,6 +85,8 @@ static int read_rules(enum tarn_grammar_kind kind, const char *text, size_t len,
 		return json_object_read(text, len, ast, err, errlen);
 	case TARN_GRAMMAR_JSON_SCHEMA:
 		return schema_read(text, len, ast, err, errlen);
+	case TARN_GRAMMAR_TOOL_CALLS:
+		return calls_read(text, len, ast, err, errlen);
 	}
 	ast_init(ast, NULL, 0);
 	snprintf(err, errlen, "unknown kind of grammar: %d", (int)kind);

@@ -63,6 +63,16 @@ int json_object_read(const char *text, size_t len, struct ast *ast, char *err,
 int schema_read(const char *text, size_t len, struct ast *ast, char *err,
 		size_t errlen);
 
+/*
+ * Calls of tools: a JSON object {"begin", "between", "end", "is_parallel", "tools": [{"head",
+ * "parameters", "tail"}, ...]}. The text is begin, a call, with is_parallel further ones with
+ * between before each, and end; a call is a tool's head, arguments that are an instance of its
+ * parameters (a JSON schema), and its tail. A tool of null is not called. Otherwise as
+ * schema_read().
+ */
+int calls_read(const char *text, size_t len, struct ast *ast, char *err,
+	       size_t errlen);
+
 /**
  * grammar_compile - rules into an automaton
  * @ast: not needed afterwards.

@@ -89,24 +89,6 @@ static struct ast_node *text(struct ast *ast, const char *bytes)
 	return ast_text(ast, bytes, strlen(bytes));
 }
 
-/* In GBNF, which is shorter to read than nodes are. Lengths of numbers are bounded. */
-static const char shared_rules[] =
-	"root ::= json-object\n"
-	"json-value ::= json-object | json-array | json-string | json-number | "
-	"\"true\" | \"false\" | \"null\"\n"
-	"json-object ::= \"{\" json-space (json-string \":\" json-space json-value "
-	"json-space (\",\" json-space json-string \":\" json-space json-value "
-	"json-space)*)? \"}\"\n"
-	"json-array ::= \"[\" json-space (json-value json-space (\",\" json-space "
-	"json-value json-space)*)? \"]\"\n"
-	"json-string ::= \"\\\"\" json-char* \"\\\"\"\n"
-	"json-char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" "
-	"([0-9a-cA-CefEF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} | "
-	"[dD] [89abAB] [0-9a-fA-F]{2} \"\\\\u\" [dD] [c-fC-F] [0-9a-fA-F]{2}))\n"
-	"json-number ::= json-integer (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
-	"json-integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})\n"
-	"json-space ::= (\" \" | \"\\n\"{1,2} [ \\t]{0,20})?\n";
-
 struct ast_node *schema_any(struct schema *s, const char *what)
 {
 	uint32_t rule = ast_rule_find(s->ast, what, strlen(what));
@@ -195,7 +177,7 @@ static int build_ref(struct schema *s, const json_t *ref,
 	return 0;
 }
 
-static int build_pending(struct schema *s)
+int schema_build_pending(struct schema *s)
 {
 	for (uint32_t i = 0; i < s->nr_pending; i++) {
 		const uint32_t rule = s->pending[i].rule;
@@ -610,54 +592,5 @@ int schema_build(struct schema *s, const json_t *schema,
 	if (!rc && json_is_true(json_object_get(schema, "nullable")))
 		*out = ast_add(ast_add(ast_choice(s->ast), *out),
 			       text(s->ast, "null"));
-	return rc;
-}
-
-/* ---- the whole ---------------------------------------------------------------------------- */
-
-static int read_shared(struct ast *ast, char *err, size_t errlen)
-{
-	int rc =
-		gbnf_read(shared_rules, strlen(shared_rules), ast, err, errlen);
-
-	/* Messages are about the schema. */
-	ast->source = NULL;
-	ast->source_len = 0;
-	return rc;
-}
-
-int json_object_read(const char *text, size_t len, struct ast *ast, char *err,
-		     size_t errlen)
-{
-	(void)text;
-	(void)len;
-	return read_shared(ast, err, errlen);
-}
-
-int schema_read(const char *text, size_t len, struct ast *ast, char *err,
-		size_t errlen)
-{
-	const struct schema_path path = { 0 };
-	struct schema s = { .ast = ast, .err = err, .errlen = errlen };
-	json_t *root = json_loadb(text, len, JSON_DECODE_ANY, NULL);
-	struct ast_node *body = NULL;
-	int rc = read_shared(ast, err, errlen);
-
-	s.root = root;
-	s.made = json_array();
-	if (!rc && !s.made)
-		rc = -ENOMEM;
-	if (!rc)
-		rc = root ? schema_build(&s, root, &path, &body) :
-			    schema_fail(&s, &path, "the schema is no JSON");
-	if (!rc)
-		rc = build_pending(&s);
-	if (!rc && ast->is_out_of_memory)
-		rc = -ENOMEM;
-	if (!rc)
-		ast->rules[ast->root].body = body;
-	free(s.pending);
-	json_decref(s.made);
-	json_decref(root);
 	return rc;
 }

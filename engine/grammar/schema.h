@@ -51,6 +51,8 @@ int schema_fail(struct schema *s, const struct schema_path *path,
 		const char *format, ...) __attribute__((format(printf, 3, 4)));
 int schema_build(struct schema *s, const json_t *schema,
 		 const struct schema_path *path, struct ast_node **out);
+/* The rules of all references so far, and of those within them. */
+int schema_build_pending(struct schema *s);
 /* A rule of its own for a node, so that it can stand in several places. AST_NO_RULE: none. */
 uint32_t schema_rule(struct schema *s, const char *what, struct ast_node *body);
 /* Any JSON value, object, array or string; and bounded white space. */

@@ -80,18 +80,80 @@ TEST_F(api, tools_are_refused_where_the_model_could_not_use_them)
 		 "in a form that is not known here");
 }
 
-TEST_F(api, what_needs_constrained_output_is_refused)
+#define NAMED(name)                                                                    \
+	", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"" name \
+	"\"}}"
+
+TEST_F(api, calls_that_must_come_are_written_by_a_grammar)
 {
-	know_tools(self, TOOL_FORMAT_HERMES);
-	chat_err(WITH_TOOLS(", \"tool_choice\": \"required\""), 400,
-		 "tool_choice", "needs constrained output");
+	static const struct {
+		enum tool_format format;
+		const char *text; /* of the grammar, its begin */
+	} cases[] = {
+		{ TOOL_FORMAT_HERMES,
+		  "{\"begin\":\"\",\"between\":\"\\n\",\"end\":\"\",\"is_parallel\":true,"
+		  "\"tools\":[{\"head\":\"<tool_call>\\n{\\\"name\\\": \\\"f\\\", "
+		  "\\\"arguments\\\": \",\"parameters\":{\"type\":\"object\"},"
+		  "\"tail\":\"}\\n</tool_call>\"}]}" },
+		{ TOOL_FORMAT_LLAMA, "{\"begin\":\"\",\"between\":\"; \"" },
+		{ TOOL_FORMAT_MISTRAL, "{\"begin\":\"[TOOL_CALLS][\"" },
+		{ TOOL_FORMAT_FUNCTION, "{\"begin\":\"\",\"between\":\"\"" },
+		{ TOOL_FORMAT_JSON, "{\"begin\":\"[\",\"between\":\", \"" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		know_tools(self, cases[i].format);
+		chat_ok(self,
+			CHAT(", \"tool_choice\": \"required\", \"tools\": "
+			     "[{\"type\": \"function\", \"function\": "
+			     "{\"name\": \"f\", \"strict\": true}}]"));
+		EXPECT_EQ(TARN_GRAMMAR_TOOL_CALLS, double_grammar_kind);
+		EXPECT_EQ(0, strncmp(cases[i].text, double_grammar_text,
+				     strlen(cases[i].text)))
+		{
+			TH_LOG("%s", double_grammar_text);
+		}
+		EXPECT_TRUE(self->request->params.grammar != NULL);
+		EXPECT_EQ(self->request->params.grammar,
+			  self->request->params.sampling.grammar);
+	}
+}
+
+TEST_F(api, a_function_by_name_is_the_only_one)
+{
+	know_tools(self, TOOL_FORMAT_LLAMA);
+	chat_ok(self,
+		CHAT(", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+		     "\"f\"}}, {\"type\": \"function\", \"function\": {\"name\": \"g\"}}], "
+		     "\"parallel_tool_calls\": false" NAMED("g")));
+	EXPECT_TRUE(strstr(double_grammar_text,
+			   "\"is_parallel\":false,\"tools\":[null,{\"head\":"
+			   "\"{\\\"name\\\": \\\"g\\\"") != NULL)
+	{
+		TH_LOG("%s", double_grammar_text);
+	}
+	chat_err(WITH_TOOLS(NAMED("other")), 400, "tool_choice",
+		 "names \"other\", which is not among tools");
+	chat_err(CHAT(NAMED("other")), 400, "tool_choice", "not among tools");
+	chat_err(WITH_TOOLS(", \"tool_choice\": {\"type\": \"function\"}"), 400,
+		 "tool_choice", "as an object must be");
+	chat_err(CHAT(", \"tool_choice\": \"required\""), 400, "tool_choice",
+		 "there are no tools");
 	chat_err(
 		WITH_TOOLS(
-			", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": "
-			"\"get_weather\"}}"),
-		400, "tool_choice", "needs constrained output");
+			", \"tool_choice\": \"required\", \"guided_regex\": \"a\""),
+		400, "tool_choice", "give one");
+	chat_err(
+		CHAT(", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+		     "\"bad\"}}], \"tool_choice\": \"required\""),
+		400, "tools", "no such thing");
+}
+
+TEST_F(api, what_tools_cannot_be_is_refused)
+{
+	know_tools(self, TOOL_FORMAT_HERMES);
 	chat_err(TOOL("{\"name\": \"f\", \"strict\": true}"), 400, "tools",
-		 "tools[0].function.strict is not supported");
+		 "tools[0].function.strict needs tool_choice");
 	chat_ok(self, TOOL("{\"name\": \"f\", \"strict\": false}"));
 	chat_err(TOOL("{\"name\": \"f\", \"strict\": 1}"), 400, "tools",
 		 "must be true or false");

@@ -84,11 +84,74 @@ class ByHand(Scripted):
         (choice,) = self.ask(tools=[WEATHER, NOW], parallel_tool_calls=False).json["choices"]
         self.assertEqual(1, len(choice["message"]["tool_calls"]))
 
-    def test_what_must_come_is_refused(self):
-        for choice in ["required", {"type": "function", "function": {"name": "now"}}]:
-            reply = self.ask(400, tools=[NOW], tool_choice=choice)
-            self.assertEqual("tool_choice", reply.error["param"])
-            self.assertIn("constrained output", reply.error["message"])
+
+CITY = {"type": "function", "function": {
+    "name": "get_weather", "strict": True,
+    "parameters": {"type": "object", "required": ["city"], "additionalProperties": False,
+                   "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer"}},
+                   "$defs": {"city": {"enum": ["Rome", "Oslo"]}}}}}
+NOTHING = {"type": "function", "function": {"name": "now", "parameters": {
+    "type": "object", "properties": {}, "additionalProperties": False}}}
+
+
+class MustCome(Scripted):
+    """The model would answer with something else; the grammar leaves it no way."""
+    pieces = ["No", " tools."]
+
+    def calls(self, **fields):
+        (choice,) = self.ask(tools=[CITY, NOTHING], temperature=1.5, max_tokens=400,
+                             **fields).json["choices"]
+        if choice["finish_reason"] == "length":
+            return []
+        self.assertEqual("tool_calls", choice["finish_reason"])
+        self.assertFalse(choice["message"]["content"])
+        for call in choice["message"]["tool_calls"]:
+            arguments = json.loads(call["function"]["arguments"])
+            if call["function"]["name"] == "now":
+                self.assertEqual({}, arguments)
+            else:
+                self.assertIn(arguments["city"], ["Rome", "Oslo"])
+                self.assertLessEqual(set(arguments), {"city", "days"})
+                self.assertIsInstance(arguments.get("days", 0), int)
+        return [call["function"]["name"] for call in choice["message"]["tool_calls"]]
+
+    def test_some_call_comes(self):
+        seen = [self.calls(tool_choice="required", seed=seed) for seed in range(12)]
+        self.assertEqual({"get_weather", "now"}, {name for names in seen for name in names})
+        ones = [self.calls(tool_choice="required", seed=seed, parallel_tool_calls=False)
+                for seed in range(6)]
+        self.assertEqual({1}, {len(names) for names in ones if names})
+
+    def test_the_named_one_comes(self):
+        for name in ["get_weather", "now"]:
+            named = {"type": "function", "function": {"name": name}}
+            seen = [self.calls(tool_choice=named, seed=seed, parallel_tool_calls=False)
+                    for seed in range(4)]
+            self.assertIn([name], seen)
+            self.assertLessEqual({one for names in seen for one in names}, {name})
+
+    def test_schemas_that_cannot_be_followed_are_refused(self):
+        tool = {"type": "function", "function": {
+            "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "tree"}}}}}
+        reply = self.ask(400, tools=[NOW, tool], tool_choice="required")
+        self.assertEqual("tools", reply.error["param"])
+        self.assertIn("#/tools/1/parameters/properties/a", reply.error["message"])
+
+
+class MustComeLlama(MustCome):
+    template = TEMPLATE.replace("<tool_call>", "<|python_tag|>").replace("</tool_call>", "")
+
+
+class MustComeMistral(MustCome):
+    template = TEMPLATE.replace("<tool_call>", "[TOOL_CALLS]").replace("</tool_call>", "")
+
+
+class MustComeFunction(MustCome):
+    template = TEMPLATE.replace("<tool_call>", "<function=").replace("</tool_call>", "")
+
+
+class MustComeJson(MustCome):
+    template = TEMPLATE.replace("<tool_call>", "").replace("</tool_call>", "")
 
 
 class NoTools(Scripted):

@@ -499,4 +499,76 @@ TEST(every_text_of_a_schema_is_json)
 	EXPECT_TRUE(nr > 150);
 }
 
+/* ---- calls of tools ----------------------------------------------------------------------- */
+
+#define CALLS(is_parallel, tools)                                  \
+	"{\"begin\": \"<\", \"between\": \"; \", \"end\": \">\", " \
+	"\"is_parallel\": " is_parallel ", \"tools\": [" tools "]}"
+#define CALLED(head, parameters) \
+	"{\"head\": \"" head     \
+	"(\", \"tail\": \")\", \"parameters\": " parameters "}"
+
+TEST(calls_are_written_with_what_stands_around_them)
+{
+	static const char tools[] =
+		CALLS("true",
+		      CALLED("f", "{\"type\": \"integer\"}") ", null, " CALLED(
+			      "g", "{\"enum\": [\"a\"]}"));
+
+	kit_expect(calls_read, tools,
+		   KIT_LIST("<f(1)>", "<g(\"a\")>", "<f(2); g(\"a\"); f(3)>"),
+		   KIT_LIST("", "<>", "<f(1)", "f(1)>", "<f(\"a\")>", "<g(1)>",
+			    "<f(1);f(2)>", "<f(1)f(2)>", "<f(1); >",
+			    "<f(1)> "));
+	kit_expect(calls_read,
+		   CALLS("false", CALLED("f", "{\"type\": \"integer\"}")),
+		   KIT_LIST("<f(1)>"), KIT_LIST("<f(1); f(2)>", "<>"));
+}
+
+/* Each tool's "#" is its own schema, whatever the names in it. */
+TEST(references_stay_within_their_tool)
+{
+#define WITH_REF(type)                                                    \
+	"{\"$ref\": \"#/$defs/x\", \"$defs\": {\"x\": {\"type\": \"" type \
+	"\"}}}"
+	kit_expect(calls_read,
+		   CALLS("false", CALLED("f", WITH_REF("integer")) ", " CALLED(
+					  "g", WITH_REF("boolean"))),
+		   KIT_LIST("<f(1)>", "<g(true)>"),
+		   KIT_LIST("<f(true)>", "<g(1)>"));
+	/* A property may be named as a keyword is; a constant may look like a reference. */
+	kit_expect(
+		calls_read,
+		CALLS("false",
+		      CALLED("f",
+			     "{\"type\": \"object\", \"properties\": {\"const\": {\"$ref\": "
+			     "\"#/$defs/x\"}, \"b\": {\"const\": {\"$ref\": \"#\"}}}, "
+			     "\"required\": "
+			     "[\"const\"], \"$defs\": {\"x\": {\"type\": \"null\"}}}")),
+		KIT_LIST("<f({\"const\":null})>",
+			 "<f({\"const\":null,\"b\":{\"$ref\":\"#\"}})>"),
+		KIT_LIST("<f({\"const\":1})>", "<f({})>"));
+	/* A list that refers to itself. */
+	kit_expect(
+		calls_read,
+		CALLS("false",
+		      "null, " CALLED(
+			      "f",
+			      "{\"type\": \"array\", \"items\": {\"$ref\": \"#\"}}")),
+		KIT_LIST("<f([])>", "<f([[],[[]]])>"), KIT_LIST("<f([1])>"));
+}
+
+TEST(what_a_tool_cannot_be_called_with_is_named)
+{
+	kit_compile_err(calls_read,
+			CALLS("true",
+			      "null, " CALLED("f", "{\"type\": \"tree\"}")),
+			"#/tools/1/parameters: unknown type \"tree\"");
+	kit_compile_err(
+		calls_read,
+		CALLS("true", CALLED("f", "{\"properties\": {\"a\": 1}}")),
+		"#/tools/0/parameters/properties/a: a schema is an object, "
+		"true or false");
+}
+
 TEST_HARNESS_MAIN
