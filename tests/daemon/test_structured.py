@@ -111,11 +111,12 @@ class Structured(DaemonTest):
     def test_every_answer_is_an_instance_of_its_schema(self):
         for name, schema in SCHEMAS.items():
             nr_whole = 0
-            for i, fields in enumerate((
-                    {"response_format": {"type": "json_schema",
-                                         "json_schema": {"name": name, "schema": schema}}},
-                    {"guided_json": schema}, {"json_schema": schema},
-                    {"structured_outputs": {"json": json.dumps(schema)}})):
+            forms = ({"response_format": {"type": "json_schema",
+                                          "json_schema": {"name": name, "schema": schema}}},
+                     {"guided_json": schema}, {"json_schema": schema},
+                     {"structured_outputs": {"json": json.dumps(schema)}})
+            # Sanitizers slow the masks of a whole vocabulary most of all.
+            for i, fields in enumerate(forms[:2] if tap.TIME_SCALE > 1 else forms):
                 for text, finish in self.texts(n=3, seed=i, max_tokens=160, **fields):
                     if finish != "stop":
                         self.assertEqual("length", finish)

@@ -45,6 +45,15 @@ static inline const char *kit_path(const struct kit_model *m)
 	return path && *path ? path : NULL;
 }
 
+/*
+ * Real models under sanitizers take minutes a test, and the tiny ones go the
+ * same ways through the code; logits and daemon tests still run real ones.
+ */
+static inline bool kit_is_too_slow(const struct kit_model *m)
+{
+	return HARNESS_TIME_SCALE > 1 && !m->path;
+}
+
 static inline bool kit_has_device(enum tarn_device device)
 {
 	return device != TARN_DEVICE_CUDA || !kvpool_cuda_check(0, NULL, 0);

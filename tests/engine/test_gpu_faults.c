@@ -304,7 +304,7 @@ TEST_F_TIMEOUT(faults, every_call_of_steps, 240)
 {
 	uint32_t nr_failed = 0;
 
-	for (int nth = 0; nth < MAX_CALLS; nth += variant->is_lost ? 7 : 1) {
+	for (int nth = 0; nth < MAX_CALLS; nth += variant->is_lost ? 17 : 1) {
 		char err[256] = "";
 
 		ASSERT_EQ(0, try_engine(self, err, sizeof(err)))

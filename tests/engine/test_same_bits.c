@@ -11,13 +11,6 @@
 #include "engine/engine_private.h"
 #include "tests/engine/engine_kit.h"
 
-/* Instrumented kernels are many times slower: fewer cases of each kind then. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { IS_SANITIZED = 1 };
-#else
-enum { IS_SANITIZED = 0 };
-#endif
-
 enum {
 	NR_NEW = 6, /* tokens drawn behind the prompt */
 	MAX_NEIGHBOURS = 32,
@@ -121,9 +114,8 @@ FIXTURE_SETUP(same_bits)
 		SKIP(return, "%s names no model", variant->model->env);
 	if (!kit_has_device(variant->device))
 		SKIP(return, "no GPU here");
-	if (IS_SANITIZED && variant->precise && !variant->model->path)
-		SKIP(return,
-			   "too slow under sanitizers; the other variants run");
+	if (kit_is_too_slow(variant->model))
+		SKIP(return, "too slow under sanitizers; tiny models run");
 	ASSERT_EQ(0, golden_open(variant->model->golden, &self->golden));
 	self->prompt = kit_long_prompt(&self->golden);
 	ASSERT_GT(self->prompt.nr_tokens, 600);
@@ -153,7 +145,7 @@ TEST_F_TIMEOUT(same_bits, whatever_the_chunks_and_threads, 300)
 	static const uint32_t chunks[] = { 1, 7, 64, 1024 };
 	static const uint32_t threads[] = { 2, 3 };
 
-	for (int t = IS_SANITIZED; t < 2; t++) {
+	for (int t = 0; t < 2; t++) {
 		struct tarn_engine *e = open_with(variant, threads[t]);
 
 		for (int c = t ? 2 : 0; c < 4; c++) {
@@ -215,7 +207,7 @@ TEST_F_TIMEOUT(same_bits, whoever_runs_beside, 300)
 	static const uint32_t sizes[] = { 8, 2, 33 };
 	struct tarn_engine *e = open_with(variant, 2);
 
-	for (int i = 0; i < (IS_SANITIZED ? 1 : 3); i++) {
+	for (int i = 0; i < 3; i++) {
 		run_in_batch(e, &self->prompt, self->n_vocab, sizes[i],
 			     &self->got);
 		expect_same(&self->want, &self->got, self->n_vocab, "batch of",
@@ -231,8 +223,7 @@ TEST_F_TIMEOUT(same_bits, after_a_prefix_hit_of_any_length, 300)
 					    130, 511, 512, 513, 600 };
 	struct tarn_engine *e = open_with(variant, 2);
 
-	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]);
-	     i += IS_SANITIZED ? 7 : 1) {
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		struct tarn_seq_params p = {
 			.principal = { .uid = 1000 +
 					      (uid_t)i }, /* prefixes of its own */
@@ -302,7 +293,7 @@ TEST_F_TIMEOUT(same_bits, on_every_instruction_set, 300)
 
 	if (variant->device == TARN_DEVICE_CUDA)
 		SKIP(return, "the CPU's");
-	for (int i = IS_SANITIZED; i < nr; i++) {
+	for (int i = 0; i < nr; i++) {
 		struct tarn_engine *e;
 		struct tarn_seq *seq;
 
@@ -326,7 +317,7 @@ TEST_F_TIMEOUT(same_bits, after_truncation, 300)
 				       self->prompt.nr_tokens, NR_NEW, true);
 	uint32_t len = self->prompt.nr_tokens;
 
-	for (int i = 0; i < (IS_SANITIZED ? 1 : 3); i++) {
+	for (int i = 0; i < 3; i++) {
 		run_alone(e, seq, self->n_vocab, 1024, &self->got);
 		/* As a rolled back speculation does: the prompt's end is computed again. */
 		ASSERT_EQ(0, kv_seq_truncate(seq->kv, len - back[i]));

@@ -146,6 +146,9 @@ FIXTURE_SETUP(engines)
 		self->path = kit_path(variant->model);
 		if (!self->path)
 			SKIP(return, "%s names no model", variant->model->env);
+		if (kit_is_too_slow(variant->model))
+			SKIP(return,
+				   "too slow under sanitizers; tiny models run");
 	} else {
 		struct tiny_spec spec = strcmp(variant->arch, "llama") ?
 						tiny_gemma3(variant->type) :

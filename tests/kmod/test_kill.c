@@ -6,7 +6,16 @@
  */
 #include "tests/kmod/kit.h"
 
-enum { NR_AT_ONCE = 5, KEPT_BYTES = 8 * PAGE, CLIENT_BYTES = 4 * MIB };
+/*
+ * One life is short, so that a kill meets every part of it: single pages are few
+ * (each takes long where an instrumented kernel is emulated), huge ones are not.
+ */
+enum {
+	NR_AT_ONCE = 5,
+	KEPT_BYTES = 8 * PAGE,
+	CLIENT_BYTES = 4 * MIB,
+	MAX_SMALL_PAGES = 48,
+};
 
 FIXTURE(kill)
 {
@@ -41,26 +50,29 @@ static void live_until_killed(int pool, unsigned int seed)
 	if (pipe2(fds, O_NONBLOCK))
 		_exit(HARNESS_FAIL);
 	for (;;) {
+		const bool is_small = rand_r(&seed) % 2;
+		const uint64_t max_pages = is_small ? MAX_SMALL_PAGES :
+						      CLIENT_BYTES / PAGE;
 		int fd = -1;
 
 		if (_buf_create(pool, CLIENT_BYTES,
-				rand_r(&seed) % 2 ? KVPOOL_BUF_SMALL : 0, &fd,
-				NULL))
+				is_small ? KVPOOL_BUF_SMALL : 0, &fd, NULL))
 			continue;
 		uint8_t *at = buf_map(fd, CLIENT_BYTES, RW);
 		struct iovec iov = { at, PAGE };
-		uint64_t bytes = (1 + rand_r(&seed) % 1024) * (uint64_t)PAGE;
+		uint64_t bytes = (1 + rand_r(&seed) % max_pages) * PAGE;
 		struct kvpool_buf_lookup found;
 		struct kvpool_buf_clone c =
 			clone_args(pool, bytes, CLIENT_BYTES);
 
 		_buf_commit_partial(fd, 0, bytes, &bytes);
-		poke_pages(at + MIB, 64 * PAGE, 1);
+		poke_pages(at + MIB, 16 * PAGE, 1);
 		if (vmsplice(fds[1], &iov, 1, SPLICE_F_NONBLOCK) < 0)
 			_buf_release(fd, 0, 8 * PAGE, NULL);
-		_buf_seal(fd, (1 + rand_r(&seed) % 512) * PAGE, NULL);
+		_buf_seal(fd, (1 + rand_r(&seed) % max_pages) * PAGE, NULL);
 		if (_buf_clone(fd, &c) == 0)
-			_buf_commit_partial(c.out_fd, MIB, MIB, &bytes);
+			_buf_commit_partial(c.out_fd, MIB,
+					    MAX_SMALL_PAGES * PAGE, &bytes);
 		if (_buf_lookup(pool, 1, &found) == 0) {
 			uint8_t *seen =
 				buf_map(found.out_fd, KEPT_BYTES, PROT_READ);
