@@ -12,6 +12,7 @@
 
 #include "daemon/clock.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/probes.h"
 
 /* ---- a step --------------------------------------------------------------------- */
@@ -155,6 +156,8 @@ static int step(struct run *run)
 	ns = clock_ns() - start_ns;
 	PROBE_STEP_END(run->nr_steps, nr_tokens, nr_decodes, nr - nr_decodes,
 		       ns);
+	metrics_observe(run->driver->metrics, METRICS_STEP, ns);
+	metrics_observe(run->driver->metrics, METRICS_STEP_TOKENS, nr_tokens);
 	if (rc == -EIO)
 		return rc;
 	if (rc != 0) {
@@ -314,12 +317,13 @@ static void *driver_main(void *arg)
 
 int driver_init(struct driver *driver,
 		const struct tarn_engine_options *options,
-		struct queue *replies)
+		struct queue *replies, struct metrics *metrics)
 {
 	int rc;
 
 	*driver = (struct driver){ .engine_options = *options,
-				   .replies = replies };
+				   .replies = replies,
+				   .metrics = metrics };
 	rc = queue_init(&driver->inbox, false);
 	if (rc != 0)
 		return rc;

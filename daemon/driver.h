@@ -17,10 +17,13 @@
 #include "daemon/request.h"
 #include "engine/engine.h"
 
+struct metrics;
+
 struct driver {
 	struct tarn_engine_options
 		engine_options; /* strings outlive the driver */
 	struct queue *replies; /* the event thread's */
+	struct metrics *metrics; /* that steps count in; NULL: none */
 	struct queue inbox; /* requests that are prepared */
 	pthread_t thread;
 	bool is_started;
@@ -35,12 +38,13 @@ struct driver {
 };
 
 /*
- * Start the thread. @options->progress may be set; it is called on the driver's thread, and the
- * driver ends the load by itself when it is told to drain. Return: 0 or -errno.
+ * Start the thread. @metrics outlives the driver, or is NULL. @options->progress may be set; it
+ * is called on the driver's thread, and the driver ends the load by itself when it is told to
+ * drain. Return: 0 or -errno.
  */
 int driver_init(struct driver *driver,
 		const struct tarn_engine_options *options,
-		struct queue *replies);
+		struct queue *replies, struct metrics *metrics);
 /* Any thread. The reference to @request passes to the driver. */
 void driver_submit(struct driver *driver, struct request *request);
 /*

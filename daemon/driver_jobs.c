@@ -10,6 +10,7 @@
 
 #include "daemon/clock.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/probes.h"
 
 void run_post(struct run *run, struct reply *reply)
@@ -52,8 +53,12 @@ static void refuse_stopping(struct run *run, struct request *request)
 
 static void note_cancel(const struct request *request, uint32_t nr_generated)
 {
-	const uint64_t ns = clock_ns() - request->arrive_ns;
+	const uint64_t now_ns = clock_ns(), ns = now_ns - request->arrive_ns,
+		       gone_ns = atomic_load(&request->gone_ns);
 
+	if (gone_ns && now_ns > gone_ns)
+		metrics_observe(request->metrics, METRICS_CANCEL,
+				now_ns - gone_ns);
 	PROBE_REQUEST_CANCEL(request->serial, nr_generated, ns);
 	log_debug("%s cancelled after %u tokens", request->id, nr_generated);
 }

@@ -86,6 +86,7 @@ static struct exchange *exchange_create(struct server *server,
 	request->created_s = time(NULL);
 	request->arrive_ns = http_call_start_ns(call);
 	request->exchange = exchange;
+	request->metrics = &server->metrics;
 	exchange->server = server;
 	exchange->call = call;
 	exchange->request = request;
@@ -287,12 +288,34 @@ static void log_exchange(const struct exchange *exchange, bool is_gone)
 		(double)(clock_ns() - request->arrive_ns) / 1e6, finish);
 }
 
+/* Requests for text alone: the helpers' endpoints draw nothing. */
+static void count_exchange(const struct exchange *exchange, bool is_gone)
+{
+	const struct request *request = exchange->request;
+	struct metrics *metrics = &exchange->server->metrics;
+
+	if (exchange->status >= METRICS_FIRST_STATUS)
+		metrics_refuse(metrics, exchange->status);
+	else if (exchange->answer.choices)
+		metrics_end(metrics, request,
+			    is_gone ? FINISH_NONE :
+				      exchange->answer.choices[0].finish,
+			    clock_ns());
+	else if (is_gone && request->kind != REQUEST_TOKENIZE &&
+		 request->kind != REQUEST_DETOKENIZE &&
+		 request->kind != REQUEST_APPLY_TEMPLATE)
+		metrics_end(metrics, request, FINISH_NONE, clock_ns());
+}
+
 void exchange_end(struct exchange *exchange, bool is_gone)
 {
 	struct server *server = exchange->server;
 
-	if (is_gone)
+	if (is_gone) {
+		atomic_store(&exchange->request->gone_ns, clock_ns());
 		atomic_store(&exchange->request->is_cancelled, true);
+	}
+	count_exchange(exchange, is_gone);
 	log_exchange(exchange, is_gone);
 	exchange->request->exchange = NULL;
 	if (exchange->answer.choices)

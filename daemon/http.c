@@ -244,22 +244,21 @@ static void free_bytes(const void *bytes, size_t len, void *arg)
 	free((void *)bytes);
 }
 
-void http_reply_json(struct http_call *call, int status, char *json,
-		     const char *extra_name, const char *extra_value)
+/* @text is freed; NULL becomes a 500 without a body. @end: what stands behind it. */
+static void reply(struct http_call *call, int status, const char *content_type,
+		  char *text, const char *end)
 {
 	struct evbuffer *body = evbuffer_new();
 
-	if (!json || !body ||
-	    evbuffer_add_reference(body, json, strlen(json), free_bytes,
+	if (!text || !body ||
+	    evbuffer_add_reference(body, text, strlen(text), free_bytes,
 				   NULL)) {
-		free(json);
+		free(text);
 		status = 500;
 	}
 	if (body)
-		evbuffer_add(body, "\n", 1);
-	add_common_headers(call, "application/json");
-	if (extra_name)
-		add_header(call, extra_name, extra_value);
+		evbuffer_add(body, end, strlen(end));
+	add_common_headers(call, content_type);
 	/* evhttp would send it, and clients take it for the next reply. */
 	if (body &&
 	    evhttp_request_get_command(call->evreq) == EVHTTP_REQ_HEAD) {
@@ -273,6 +272,20 @@ void http_reply_json(struct http_call *call, int status, char *json,
 	evhttp_send_reply(call->evreq, status, api_status_text(status), body);
 	if (body)
 		evbuffer_free(body);
+}
+
+void http_reply_text(struct http_call *call, const char *content_type,
+		     char *text)
+{
+	reply(call, 200, content_type, text, "");
+}
+
+void http_reply_json(struct http_call *call, int status, char *json,
+		     const char *extra_name, const char *extra_value)
+{
+	if (extra_name)
+		add_header(call, extra_name, extra_value);
+	reply(call, status, "application/json", json, "\n");
 }
 
 void http_reply_error(struct http_call *call, const struct api_error *error)

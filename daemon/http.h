@@ -79,6 +79,9 @@ uint64_t http_call_start_ns(const struct http_call *call);
 /* The body, malloc'ed, with a NUL behind it; it is taken out. NULL without memory. */
 char *http_call_take_body(struct http_call *call, size_t *out_len);
 
+/* A 200 with @text, which is freed; NULL becomes a 500. */
+void http_reply_text(struct http_call *call, const char *content_type,
+		     char *text);
 /* @json is freed; NULL becomes a 500. @extra_name, @extra_value: one more header, or NULL. */
 void http_reply_json(struct http_call *call, int status, char *json,
 		     const char *extra_name, const char *extra_value);

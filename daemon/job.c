@@ -11,6 +11,7 @@
 
 #include "daemon/clock.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/probes.h"
 
 struct job *job_create(struct request *request, struct tarn_seq *seq)
@@ -33,6 +34,8 @@ struct job *job_create(struct request *request, struct tarn_seq *seq)
 	job->nr_lanes = 1;
 	job->nr_open = params->nr_choices;
 	job->last_ns = clock_ns();
+	atomic_store_explicit(&request->scheduled_ns, job->last_ns,
+			      memory_order_relaxed);
 	return job;
 }
 
@@ -203,14 +206,19 @@ int job_take(struct job *job, uint32_t index, const struct tarn_result *result,
 				result->top, result->nr_top);
 	if (rc != 0)
 		return rc;
-	lane->nr_generated++;
 	job->last_ns = clock_ns();
+	if (lane->nr_generated++)
+		metrics_observe(request->metrics, METRICS_INTER_TOKEN,
+				job->last_ns - lane->last_ns);
+	lane->last_ns = job->last_ns;
 	if (job->nr_generated++ == 0) {
 		PROBE_REQUEST_FIRST_TOKEN(request->serial,
 					  job->last_ns - request->arrive_ns);
 		atomic_store_explicit(&request->first_token_ns, job->last_ns,
 				      memory_order_relaxed);
 	}
+	atomic_store_explicit(&request->last_token_ns, job->last_ns,
+			      memory_order_relaxed);
 	atomic_store_explicit(&request->nr_generated_seen, job->nr_generated,
 			      memory_order_relaxed);
 	if (!result->is_end && !request->params.is_echo_alone) {

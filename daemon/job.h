@@ -22,6 +22,7 @@ struct lane {
 	uint32_t nr_tokens_size, nr_tops,
 		nr_tops_size; /* of the delta's arrays */
 	uint32_t nr_generated;
+	uint64_t last_ns; /* of its last token */
 };
 
 struct job {

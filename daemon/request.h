@@ -22,6 +22,8 @@
 #include "daemon/toolparse.h"
 #include "engine/engine.h"
 
+struct metrics;
+
 enum request_kind {
 	REQUEST_COMPLETION,
 	REQUEST_CHAT,
@@ -81,7 +83,9 @@ struct request {
 	/* For /stats: written by whoever works on it. */
 	_Atomic enum request_state state;
 	_Atomic uint32_t nr_prompt_seen, nr_cached_seen, nr_generated_seen;
-	_Atomic uint64_t first_token_ns; /* monotonic; 0: not yet */
+	/* Monotonic; 0: not yet. */
+	_Atomic uint64_t scheduled_ns, first_token_ns, last_token_ns, gone_ns;
+	struct metrics *metrics; /* that it counts in; NULL: none */
 	/* Requests that were not let in yet, this one included; NULL once it does not count. */
 	_Atomic(atomic_uint *) backlog;
 

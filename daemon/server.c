@@ -228,7 +228,8 @@ static int start_threads(struct server *server)
 		.progress = on_progress,
 		.progress_arg = server,
 	};
-	int rc = driver_init(&server->driver, &engine, &server->replies);
+	int rc = driver_init(&server->driver, &engine, &server->replies,
+			     &server->metrics);
 
 	if (rc != 0)
 		return rc;

@@ -16,6 +16,7 @@
 #include "daemon/api.h"
 #include "daemon/driver.h"
 #include "daemon/http.h"
+#include "daemon/metrics.h"
 #include "daemon/options.h"
 #include "daemon/prepare.h"
 #include "daemon/queue.h"
@@ -58,6 +59,7 @@ struct server {
 	double progress; /* 0 to 1 */
 	char stage[64];
 	uint64_t start_ns;
+	struct metrics metrics;
 	atomic_uint backlog; /* requests that were not let in yet */
 	TAILQ_HEAD(, exchange) exchanges;
 	/* Requests that ended lately, for Retry-After. */
@@ -92,7 +94,9 @@ void exchange_start(struct server *server, struct http_call *call,
 void exchange_take(struct exchange *exchange, struct reply *reply);
 /* The reply is out, or the client is gone. */
 void exchange_end(struct exchange *exchange, bool is_gone);
-/* GET /stats. malloc'ed, NULL without memory. */
+/* GET /stats and GET /metrics: server_stats.c. malloc'ed, NULL without memory. */
 char *server_stats_json(struct server *server);
+char *server_metrics_text(struct server *server);
+const char *server_state_name(const struct server *server);
 
 #endif /* TARN_DAEMON_SERVER_H */

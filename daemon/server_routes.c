@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which path does what, and what the daemon tells about itself. Event thread
- * only.
+ * Which path does what. Event thread only.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/api_ollama.h"
 #include "daemon/clock.h"
@@ -54,17 +52,10 @@ static void answer(struct http_call *call, char *json)
 	http_reply_json(call, 200, json, NULL, NULL);
 }
 
-static const char *state_name(const struct server *server)
-{
-	return server->state == SERVER_LOADING ? "loading" :
-	       server->state == SERVER_SERVING ? "ok" :
-						 "stopping";
-}
-
 static void handle_health(struct server *server, struct http_call *call)
 {
 	const bool is_well = server->state == SERVER_SERVING;
-	json_t *root = json_pack("{s:s}", "status", state_name(server));
+	json_t *root = json_pack("{s:s}", "status", server_state_name(server));
 	char stage[sizeof(server->stage)], *text;
 
 	if (server->state == SERVER_LOADING) {
@@ -90,6 +81,13 @@ static void handle_version(struct server *server, struct http_call *call)
 static void handle_stats(struct server *server, struct http_call *call)
 {
 	answer(call, server_stats_json(server));
+}
+
+static void handle_metrics(struct server *server, struct http_call *call)
+{
+	log_call(call, 200);
+	http_reply_text(call, "text/plain; version=0.0.4; charset=utf-8",
+			server_metrics_text(server));
 }
 
 static void handle_models(struct server *server, struct http_call *call)
@@ -166,6 +164,7 @@ static const struct route routes[] = {
 	{ "/health", HTTP_GET, false, handle_health },
 	{ "/version", HTTP_GET, false, handle_version },
 	{ "/stats", HTTP_GET, false, handle_stats },
+	{ "/metrics", HTTP_GET, false, handle_metrics },
 	{ "/v1/models", HTTP_GET, true, handle_models },
 	{ "/v1/models/", HTTP_GET, true, handle_model },
 	{ "/v1/completions", HTTP_POST, true, handle_completion },
@@ -236,104 +235,4 @@ void server_route(struct http_call *call, void *arg)
 	} else {
 		route->handle(server, call);
 	}
-}
-
-/* ---- GET /stats ------------------------------------------------------------------ */
-
-static json_t *request_stats(const struct request *request)
-{
-	return json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:f}",
-			 "id", request->id, "uid",
-			 (json_int_t)request->principal.uid, "gid",
-			 (json_int_t)request->principal.gid, "pid",
-			 (json_int_t)request->principal.pid, "state",
-			 request_state_name(atomic_load(&request->state)),
-			 "prompt_tokens",
-			 (json_int_t)atomic_load(&request->nr_prompt_seen),
-			 "cached_tokens",
-			 (json_int_t)atomic_load(&request->nr_cached_seen),
-			 "completion_tokens",
-			 (json_int_t)atomic_load(&request->nr_generated_seen),
-			 "choices", (json_int_t)request->params.nr_choices,
-			 "age_s",
-			 (double)(clock_ns() - request->arrive_ns) / 1e9);
-}
-
-static json_t *kv_stats(const struct server *server)
-{
-	const struct tarn_engine_info *info = server->context.info;
-	struct tarn_engine_stat stat;
-
-	tarn_engine_stat(server->driver.engine, &stat);
-	return json_pack("{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-			 "backend", info->kv_backend, "pool", info->pool_name,
-			 "shares_prefixes", info->shares_prefixes,
-			 "limit_bytes", (json_int_t)info->kv_limit_bytes,
-			 "used_bytes", (json_int_t)stat.kv_used_bytes,
-			 "reserved_bytes", (json_int_t)stat.kv_reserved_bytes,
-			 "cached_bytes", (json_int_t)stat.kv_cached_bytes,
-			 "spare_bytes", (json_int_t)stat.kv_spare_bytes,
-			 "resident_bytes", (json_int_t)stat.kv_resident_bytes,
-			 "bytes_per_token",
-			 (json_int_t)info->kv_bytes_per_token);
-}
-
-static json_t *totals(const struct server *server)
-{
-	struct tarn_engine_stat stat;
-
-	tarn_engine_stat(server->driver.engine, &stat);
-	return json_pack(
-		"{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "requests_finished",
-		(json_int_t)server->nr_finished, "steps",
-		(json_int_t)stat.nr_steps, "prompt_tokens",
-		(json_int_t)stat.prompt_tokens, "generated_tokens",
-		(json_int_t)stat.generated_tokens, "prefix_query_tokens",
-		(json_int_t)stat.prefix_query_tokens, "prefix_hit_tokens",
-		(json_int_t)stat.prefix_hit_tokens, "prefix_shared_tokens",
-		(json_int_t)stat.prefix_shared_tokens);
-}
-
-char *server_stats_json(struct server *server)
-{
-	const struct tarn_engine_info *info = server->context.info;
-	json_t *running = json_array(), *waiting = json_array(), *root;
-	struct exchange *exchange;
-	char *text;
-
-	TAILQ_FOREACH(exchange, &server->exchanges, link)
-	{
-		enum request_state state =
-			atomic_load(&exchange->request->state);
-		bool is_running = state == REQUEST_PROMPT ||
-				  state == REQUEST_DECODING;
-
-		if (state == REQUEST_FINISHED || exchange->status >= 400)
-			continue;
-		/* Its parameters are the preparer's until it waits. */
-		if (state == REQUEST_PREPARING)
-			continue;
-		json_array_append_new(is_running ? running : waiting,
-				      request_stats(exchange->request));
-	}
-	root = json_pack("{s:s, s:s?, s:I, s:f, s:I, s:o, s:o}", "status",
-			 state_name(server), "model",
-			 info ? info->model_name : NULL, "pid",
-			 (json_int_t)getpid(), "uptime_s",
-			 (double)(clock_ns() - server->start_ns) / 1e9,
-			 "backlog", (json_int_t)atomic_load(&server->backlog),
-			 "running", running, "waiting", waiting);
-	if (info) {
-		json_object_set_new(root, "device", json_string(info->device));
-		json_object_set_new(root, "threads",
-				    json_integer(info->nr_threads));
-		json_object_set_new(root, "ctx_tokens",
-				    json_integer(info->ctx_tokens));
-		json_object_set_new(root, "kv", kv_stats(server));
-		json_object_set_new(root, "totals", totals(server));
-	}
-	text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) :
-		      NULL;
-	json_decref(root);
-	return text;
 }

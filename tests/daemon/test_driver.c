@@ -48,7 +48,8 @@ FIXTURE_SETUP(driver)
 	double_step_us = 200;
 	double_kv_tokens = 1000;
 	double_poison = 'P';
-	ASSERT_EQ(0, driver_init(&self->driver, &options, &self->replies));
+	ASSERT_EQ(0,
+		  driver_init(&self->driver, &options, &self->replies, NULL));
 	reply = next_reply(self);
 	ASSERT_EQ(REPLY_LOADED, reply->kind);
 	reply_destroy(reply);
