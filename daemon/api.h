@@ -51,8 +51,11 @@ bool api_read_chat(const struct api_context *context, const json_t *body,
 		   struct request *request, struct api_error *error);
 /* Fields common to both. @known: names of the endpoint's own fields. */
 bool api_read_params(const struct api_context *context, const json_t *body,
-		     const char *const *known, struct request_params *params,
-		     struct api_error *error);
+		     enum request_kind kind, const char *const *known,
+		     struct request_params *params, struct api_error *error);
+/* Fields that would change the answer and are not built, unless they change nothing. */
+bool api_refuse_unbuilt(const json_t *body, enum request_kind kind,
+			struct api_error *error);
 /* How tokens are chosen; lists end up in @params, which owns them. */
 bool api_read_sampling(const struct api_context *context, const json_t *body,
 		       struct request_params *params, struct api_error *error);
@@ -79,7 +82,7 @@ bool api_require_calls(const struct api_context *context, const json_t *tools,
 bool api_check_request(const struct api_context *context, const json_t *body,
 		       struct request *request, struct api_error *error);
 bool api_check_model(const struct api_context *context, const char *name,
-		     struct api_error *error);
+		     size_t len, struct api_error *error);
 /* The template's input from a chat body, and the prompt's ids by it. */
 bool api_chat_ids(const struct api_context *context, const json_t *body,
 		  int32_t **out_ids, uint32_t *out_nr, struct api_error *error);

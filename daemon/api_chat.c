@@ -92,10 +92,10 @@ bool api_read_chat(const struct api_context *context, const json_t *body,
 	int64_t max_tokens;
 	bool is_good;
 
-	params->takes_tools = request->kind == REQUEST_CHAT;
-	if (!api_read_params(context, body, own_names, params, error) ||
+	if (!api_read_params(context, body, request->kind, own_names, params,
+			     error) ||
 	    !refuse_other_modalities(body, error) ||
-	    (params->takes_tools &&
+	    (request->kind == REQUEST_CHAT &&
 	     !api_read_tools(context, body, params, error)))
 		return false;
 	/* The newer name of max_tokens; where both are given it counts. */

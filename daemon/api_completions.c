@@ -113,7 +113,8 @@ bool api_read_completion(const struct api_context *context, const json_t *body,
 	size_t len = 0;
 
 	if (!api_read_bool(body, "echo", &params->echo, error) ||
-	    !api_read_params(context, body, own_names, params, error) ||
+	    !api_read_params(context, body, request->kind, own_names, params,
+			     error) ||
 	    !api_read_string(body, "suffix", &suffix, &len, error) ||
 	    !api_read_int(body, "logprobs", 0, TARN_MAX_LOGPROBS, &nr_logprobs,
 			  error))

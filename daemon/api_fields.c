@@ -96,6 +96,13 @@ json_t *api_parse_object(const char *body, size_t len, struct api_error *error)
 	return root;
 }
 
+const char *api_name(const json_t *value)
+{
+	const char *name = json_string_value(value);
+
+	return name && strlen(name) == json_string_length(value) ? name : NULL;
+}
+
 json_t *api_get(const json_t *object, const char *name)
 {
 	json_t *value = json_object_get(object, name);

@@ -31,6 +31,8 @@ bool api_read_string(const json_t *object, const char *name, const char **value,
 /* Token ids out of an array: malloc'ed, each within int32; @name for messages. */
 bool api_read_ids(const json_t *array, const char *name, uint32_t nr_vocab,
 		  int32_t **out_ids, uint32_t *out_nr, struct api_error *error);
+/* A string that stands for something; NULL where @value is none, or has a NUL inside. */
+const char *api_name(const json_t *value);
 /* NULL when absent or null. */
 json_t *api_get(const json_t *object, const char *name);
 

@@ -95,7 +95,7 @@ static bool find_format(const json_t *body, struct wanted *wanted,
 {
 	static const char *const name = "response_format";
 	const json_t *format = api_get(body, name);
-	const char *type = json_string_value(json_object_get(format, "type"));
+	const char *type = api_name(json_object_get(format, "type"));
 	const json_t *outer, *schema;
 
 	if (!format)

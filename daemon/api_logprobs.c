@@ -146,7 +146,9 @@ static int add_completion(const struct api_context *context, json_t *into,
 	    json_array_append_new(json_object_get(into, "text_offset"),
 				  json_integer(*nr_chars)) != 0)
 		return -ENOMEM;
-	for (size_t i = 0; i < len; i++)
+	/* Control tokens are named in tokens, but are not in the text. */
+	piece = tarn_token_piece(context->engine, token->id, false, &len);
+	for (size_t i = 0; piece && i < len; i++)
 		*nr_chars += ((unsigned char)piece[i] & 0xc0) != 0x80;
 	return 0;
 }

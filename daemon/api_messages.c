@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api_fields.h"
 #include "daemon/api_template.h"
 #include "daemon/textstream.h"
 
@@ -51,8 +52,7 @@ static json_t *join_parts(const struct reading *r, const json_t *parts)
 
 	json_array_foreach((json_t *)parts, i, part)
 	{
-		const char *type =
-			json_string_value(json_object_get(part, "type"));
+		const char *type = api_name(json_object_get(part, "type"));
 		const json_t *content = json_object_get(part, "text");
 
 		if (!type || strcmp(type, "text") != 0 ||

@@ -21,10 +21,12 @@ static bool is_file_stem(const char *path, const char *name)
 }
 
 bool api_check_model(const struct api_context *context, const char *name,
-		     struct api_error *error)
+		     size_t len, struct api_error *error)
 {
-	if (strcmp(name, context->info->model_name) == 0 ||
-	    is_file_stem(context->info->model_path, name))
+	/* A NUL inside would hide what stands behind it. */
+	if (strlen(name) == len &&
+	    (strcmp(name, context->info->model_name) == 0 ||
+	     is_file_stem(context->info->model_path, name)))
 		return true;
 	return api_fail(
 		error, 404, "model", "model_not_found",
@@ -62,7 +64,7 @@ char *api_model_json(const struct api_context *context, const char *id,
 {
 	char *text;
 
-	if (!api_check_model(context, id, error))
+	if (!api_check_model(context, id, strlen(id), error))
 		return NULL;
 	text = api_dump(model_object(context));
 	if (!text)

@@ -272,7 +272,8 @@ bool api_read_ollama(const struct api_context *context, const json_t *body,
 		return false;
 	out = translate(body, error);
 	model = json_string_value(json_object_get(out, "model"));
-	is_good = model && api_check_model(context, model, error);
+	is_good = model &&
+		  api_check_model(context, model, strlen(model), error);
 	if (is_good)
 		is_good = request->kind == REQUEST_OLLAMA_CHAT ?
 				  read_chat(context, body, out, request,

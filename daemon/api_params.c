@@ -66,46 +66,20 @@ static const char *const common_names[] = {
 	"functions",
 	"function_call",
 	"cache_prompt",
+	"stop_token_ids",
+	"allowed_token_ids",
+	"bad_words",
+	"min_tokens",
+	"include_stop_str_in_output",
+	"skip_special_tokens",
+	"truncate_prompt_tokens",
+	"prompt_logprobs",
+	"use_beam_search",
+	"length_penalty",
+	"add_special_tokens",
+	"dynatemp_range",
 	NULL,
 };
-
-/* What changes the answer and is not built: the neutral value passes, the rest is refused. */
-static bool refuse_unbuilt(const json_t *body, bool takes_tools,
-			   struct api_error *error)
-{
-	static const struct {
-		const char *name;
-		json_type type;
-		const char *type_name;
-	} empties[] = {
-		{ "tools", JSON_ARRAY, "an array" },
-		{ "functions", JSON_ARRAY, "an array" },
-	};
-	const json_t *field;
-
-	for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
-		if (takes_tools && strcmp(empties[i].name, "tools") == 0)
-			continue;
-		field = api_get(body, empties[i].name);
-		if (field && json_typeof(field) != empties[i].type)
-			return api_fail(error, 400, empties[i].name,
-					"invalid_type", "%s must be %s",
-					empties[i].name, empties[i].type_name);
-		if (field &&
-		    json_object_size(field) + json_array_size(field) > 0)
-			return api_fail(error, 400, empties[i].name,
-					"unsupported", "%s is not supported",
-					empties[i].name);
-	}
-	field = takes_tools ? NULL : api_get(body, "tool_choice");
-	if (field && (!json_is_string(field) ||
-		      (strcmp(json_string_value(field), "none") != 0 &&
-		       strcmp(json_string_value(field), "auto") != 0)))
-		return api_fail(
-			error, 400, "tool_choice", "unsupported",
-			"tool_choice other than \"none\" or \"auto\" is not supported");
-	return true;
-}
 
 static bool add_stop(const json_t *value, struct request_params *params,
 		     struct api_error *error)
@@ -199,8 +173,8 @@ static bool read_choices(const json_t *body, struct request_params *params,
 }
 
 bool api_read_params(const struct api_context *context, const json_t *body,
-		     const char *const *known, struct request_params *params,
-		     struct api_error *error)
+		     enum request_kind kind, const char *const *known,
+		     struct request_params *params, struct api_error *error)
 {
 	const char *model = NULL;
 	int64_t max_tokens = 0;
@@ -211,7 +185,7 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !api_check_names(body, common_names, known, error))
 		return false;
 	if (!api_read_string(body, "model", &model, &len, error) ||
-	    (model && !api_check_model(context, model, error)))
+	    (model && !api_check_model(context, model, len, error)))
 		return false;
 	if (!api_read_int(body, "max_tokens", params->echo ? 0 : 1, INT32_MAX,
 			  &max_tokens, error) ||
@@ -222,7 +196,7 @@ bool api_read_params(const struct api_context *context, const json_t *body,
 	    !read_stops(body, params, error) ||
 	    !read_choices(body, params, error) ||
 	    !api_read_sampling(context, body, params, error) ||
-	    !refuse_unbuilt(body, params->takes_tools, error) ||
+	    !api_refuse_unbuilt(body, kind, error) ||
 	    !api_read_grammar(context, body, params, error))
 		return false;
 	params->max_tokens = (uint32_t)max_tokens;
@@ -252,8 +226,11 @@ bool api_check_request(const struct api_context *context, const json_t *body,
 		return api_fail(
 			error, 400, field, "context_length_exceeded",
 			"the prompt has %u tokens, but the context holds %u, and at least "
-			"one more is needed for the answer; nothing was cut",
-			request->nr_prompt, info->ctx_tokens);
+			"one more is needed for %s; nothing was cut",
+			request->nr_prompt, info->ctx_tokens,
+			params->is_echo_alone ?
+				"the token that is drawn behind it and dropped" :
+				"the answer");
 	if (request->nr_prompt + (uint64_t)params->max_tokens >
 	    info->ctx_tokens)
 		return api_fail(

@@ -334,7 +334,7 @@ static bool read_order(const json_t *body, struct tarn_sampling *s,
 		return api_fail(error, 400, "samplers", "invalid_type",
 				"samplers must be an array of names");
 	for (size_t i = 0; i < json_array_size(field); i++) {
-		const char *name = json_string_value(json_array_get(field, i));
+		const char *name = api_name(json_array_get(field, i));
 		bool *has = !name			   ? NULL :
 			    strcmp(name, "penalties") == 0 ? &has_penalties :
 			    strcmp(name, "dry") == 0	   ? &has_dry :

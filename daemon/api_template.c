@@ -40,7 +40,7 @@ char *api_apply_template(const struct api_context *context, const json_t *body,
 	if (context->is_strict && !api_check_names(body, names, NULL, error))
 		return NULL;
 	if (!api_read_string(body, "model", &model, &len, error) ||
-	    (model && !api_check_model(context, model, error)))
+	    (model && !api_check_model(context, model, len, error)))
 		return NULL;
 	if (!template) {
 		api_template_refused(-ENOENT, "", error);

@@ -69,7 +69,7 @@ static bool check_model_field(const struct api_context *context,
 	if (context->is_strict && !api_check_names(body, names, NULL, error))
 		return false;
 	return api_read_string(body, "model", &model, &len, error) &&
-	       (!model || api_check_model(context, model, error));
+	       (!model || api_check_model(context, model, len, error));
 }
 
 char *api_tokenize(const struct api_context *context, const json_t *body,

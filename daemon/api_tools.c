@@ -54,7 +54,7 @@ static bool read_choice(const json_t *body, const json_t *tools,
 			struct choice *out, struct api_error *error)
 {
 	const json_t *field = api_get(body, "tool_choice");
-	const char *name = json_string_value(field);
+	const char *name = api_name(field);
 
 	*out = (struct choice){ .is_offered = true };
 	if (!field || (name && strcmp(name, "auto") == 0))

@@ -49,7 +49,11 @@ void cli_complain(const char *format, ...)
 int cli_print(FILE *out, const char *bytes, size_t len);
 /* Indented, on standard output. Return: the exit code. */
 int cli_print_json(const struct json_t *value);
-/* All of standard input, malloc'ed, with a 0 behind. Return: 0, -ENOMEM, -EINTR, -EIO. */
+enum { CLI_MAX_INPUT_BYTES = 256 << 20 };
+/*
+ * All of standard input, malloc'ed, with a 0 behind. Return: 0, -ENOMEM, -EINTR (a signal to end
+ * by was noted), -EFBIG (more than CLI_MAX_INPUT_BYTES), -EIO.
+ */
 int cli_read_input(char **out_text, size_t *out_len);
 
 #endif /* TARN_DAEMON_CLI_H */

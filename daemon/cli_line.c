@@ -95,6 +95,20 @@ static void open_editor(struct cli_line *line)
 		{ "\033[1;5C", "em-next-word" },
 		{ "\033[1;5D", "ed-prev-word" },
 		{ "^R", "em-inc-search-prev" },
+		/* Insert, page up and down, F5 to F12, pasted text's ends: nothing, not a "~". */
+		{ "\033[2~", "ed-ignore" },
+		{ "\033[5~", "ed-ignore" },
+		{ "\033[6~", "ed-ignore" },
+		{ "\033[15~", "ed-ignore" },
+		{ "\033[17~", "ed-ignore" },
+		{ "\033[18~", "ed-ignore" },
+		{ "\033[19~", "ed-ignore" },
+		{ "\033[20~", "ed-ignore" },
+		{ "\033[21~", "ed-ignore" },
+		{ "\033[23~", "ed-ignore" },
+		{ "\033[24~", "ed-ignore" },
+		{ "\033[200~", "ed-ignore" },
+		{ "\033[201~", "ed-ignore" },
 	};
 	HistEvent event;
 

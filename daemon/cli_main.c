@@ -117,10 +117,13 @@ int cli_read_input(char **out_text, size_t *out_len)
 
 	do {
 		nr = read(STDIN_FILENO, buffer, sizeof(buffer));
-		if (nr < 0)
-			rc = errno == EINTR ?
-				     (cli_signal_noted() ? -EINTR : 0) :
-				     -errno;
+		/* A signal counts while input flows as well. */
+		if (cli_signal_noted())
+			rc = -EINTR;
+		else if (nr < 0)
+			rc = errno == EINTR ? 0 : -errno;
+		else if (text.len + (size_t)nr > CLI_MAX_INPUT_BYTES)
+			rc = -EFBIG;
 		else
 			rc = text_append(&text, buffer, (size_t)nr);
 	} while (rc == 0 && nr != 0);

@@ -77,8 +77,7 @@ void http_call_lost(struct http_call *call)
 
 	call->conn->call = NULL;
 	server->nr_calls--;
-	if (call->user)
-		server->handlers.gone(call->user, server->handlers.arg);
+	server->handlers.gone(call->user, server->handlers.arg);
 	free(call->path);
 	free(call);
 }

@@ -7,7 +7,10 @@
 #include "daemon/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +69,38 @@ static size_t log_prefix(char *line, size_t size, enum log_level level)
 	return len > 0 ? (size_t)len : 0;
 }
 
+/*
+ * Whoever logs must not wait for whoever reads: the event thread serves all clients. A stopped
+ * terminal or a full pipe loses lines, and the next line that goes out says how many. What is
+ * writable takes a line whole, as it is shorter than PIPE_BUF.
+ */
+static void write_line(const char *line, size_t len)
+{
+	static atomic_uint nr_lost;
+	struct pollfd log = { .fd = STDERR_FILENO, .events = POLLOUT };
+	char note[64];
+	uint32_t nr;
+
+	if (poll(&log, 1, 0) != 1 || !(log.revents & POLLOUT)) {
+		atomic_fetch_add(&nr_lost, 1);
+		return;
+	}
+	nr = atomic_exchange(&nr_lost, 0);
+	if (nr) {
+		int note_len = snprintf(note, sizeof(note),
+					"(%u lines were lost here)\n", nr);
+
+		if (write(STDERR_FILENO, note, (size_t)note_len) < 0 ||
+		    poll(&log, 1, 0) != 1) {
+			atomic_fetch_add(&nr_lost, 1);
+			return;
+		}
+	}
+	/* A log that cannot be written is no reason to fail anything. */
+	if (write(STDERR_FILENO, line, len) < 0)
+		return;
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
 	char line[LOG_LINE_BYTES];
@@ -88,8 +123,6 @@ void log_line(enum log_level level, const char *format, ...)
 			line[i] = '?';
 	}
 	line[len++] = '\n';
-	/* A log that cannot be written is no reason to fail anything. */
-	if (write(STDERR_FILENO, line, len) < 0)
-		errno = saved_errno;
+	write_line(line, len);
 	errno = saved_errno;
 }

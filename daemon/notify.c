@@ -31,8 +31,9 @@ void notify_send(const char *state)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	/* A manager that does not listen is none of our business. */
-	sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&addr,
+	/* A manager that does not listen, or does not keep up, is none of our business. */
+	sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT,
+	       (struct sockaddr *)&addr,
 	       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
 	close(fd);
 }

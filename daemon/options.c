@@ -302,8 +302,8 @@ static bool read_engine_option(int id, const char *text,
 
 	switch (id) {
 	case OPT_THREADS:
-		return read_number(id, text, 1, 4096, &options->nr_threads, err,
-				   errlen);
+		return read_number(id, text, 1, TARN_MAX_THREADS,
+				   &options->nr_threads, err, errlen);
 	case OPT_CTX:
 		return read_number(id, text, 1, INT32_MAX, &options->ctx_tokens,
 				   err, errlen);

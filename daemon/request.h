@@ -60,7 +60,6 @@ struct request_params {
 	bool no_prefix_cache;
 	bool echo; /* the prompt comes before the answer */
 	bool is_echo_alone; /* no answer: the one token that is drawn is dropped */
-	bool takes_tools; /* of its endpoint: tools are no error */
 	bool only_first_call; /* of the calls in an answer */
 	enum tool_format tool_format; /* NONE: no calls are looked for */
 	char *tool_names; /* malloc'ed, as toolparse_init() takes them; or NULL */

@@ -62,7 +62,8 @@ static void maybe_leave(struct server *server)
 
 void server_gone(void *user, void *arg)
 {
-	exchange_end(user, true);
+	if (user)
+		exchange_end(user, true);
 	maybe_leave(arg);
 }
 

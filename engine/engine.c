@@ -54,8 +54,8 @@ static int create_backend(struct tarn_engine *e,
 	}
 	rc = backend_cpu_create(&bo, &e->backend);
 	if (rc == -EINVAL)
-		snprintf(err, errlen, "%u threads: want 1 to 256",
-			 o->nr_threads);
+		snprintf(err, errlen, "%u threads: want 1 to %d", o->nr_threads,
+			 TARN_MAX_THREADS);
 	else if (rc)
 		snprintf(err, errlen, "starting threads: %s", strerror(-rc));
 	return rc;

@@ -44,9 +44,12 @@ enum tarn_prefix_scope {
 
 struct kvpool;
 
+enum { TARN_MAX_THREADS = 256 };
+
 struct tarn_engine_options {
 	const char *model_path; /* a GGUF file */
-	uint32_t nr_threads; /* 0: one per core this process may use */
+	/* Up to TARN_MAX_THREADS; 0: one per core this process may use, but no more than that. */
+	uint32_t nr_threads;
 	uint32_t ctx_tokens; /* most tokens of one sequence; 0: the model's */
 	/* AUTO: a GPU where one works and takes the model, else the CPU. */
 	enum tarn_device device;

@@ -60,7 +60,7 @@ uint32_t threads_nr_cpus(void)
 			 CPU_COUNT(&set) :
 			 1;
 
-	return nr > 0 ? (uint32_t)nr : 1;
+	return nr > THREADS_MAX ? THREADS_MAX : nr > 0 ? (uint32_t)nr : 1;
 }
 
 static void pin_self(int cpu)

@@ -17,7 +17,7 @@ enum {
 
 struct threads;
 
-/* CPUs this process may run on. */
+/* CPUs this process may run on, THREADS_MAX at most. */
 uint32_t threads_nr_cpus(void);
 /**
  * threads_create - start @nr - 1 workers

@@ -55,7 +55,8 @@ static int read_with(const char *text, size_t len, struct ast *ast, char *err,
 {
 	const struct schema_path path = { 0 };
 	struct schema s = { .ast = ast, .err = err, .errlen = errlen };
-	json_t *root = json_loadb(text, len, JSON_DECODE_ANY, NULL);
+	json_error_t why;
+	json_t *root = json_loadb(text, len, JSON_DECODE_ANY, &why);
 	struct ast_node *body = NULL;
 	int rc = read_shared(ast, err, errlen);
 
@@ -65,7 +66,12 @@ static int read_with(const char *text, size_t len, struct ast *ast, char *err,
 		rc = -ENOMEM;
 	if (!rc)
 		rc = root ? build(&s, root, &body) :
-			    schema_fail(&s, &path, "the schema is no JSON");
+			    schema_fail(
+				    &s, &path,
+				    json_error_code(&why) ==
+						    json_error_null_character ?
+					    "\\u0000 in a string is not supported" :
+					    "the schema is no JSON");
 	if (!rc)
 		rc = schema_build_pending(&s);
 	if (!rc && ast->is_out_of_memory)

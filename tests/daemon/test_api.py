@@ -9,7 +9,7 @@ import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kit import DaemonTest, run_together, tap, wait_for  # noqa: E402
+from kit import Daemon, DaemonTest, run_together, tap, wait_for  # noqa: E402
 
 PROMPT = "The capital of France is"
 
@@ -356,6 +356,27 @@ class Completions(DaemonTest):
         self.assertEqual(0, self.daemon.stats()["totals"]["prefix_shared_tokens"])
         connection.close()
         response.close()
+
+
+class WithStartToken(DaemonTest):
+    """A model whose prompts begin with a token that is no text."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(model=os.path.join(tap.ROOT, "tests/data/tiny_llama.gguf"))
+
+    def test_offsets_are_places_in_the_text(self):
+        (choice,) = self.daemon.post("/v1/completions", {
+            "prompt": "abc d", "echo": True, "logprobs": 1, "max_tokens": 4, "ignore_eos": True,
+            "temperature": 0}).json["choices"]
+        logprobs, text = choice["logprobs"], choice["text"]
+        self.assertEqual([0, 0], logprobs["text_offset"][:2])
+        self.assertNotIn(logprobs["tokens"][0], text)
+        places = list(zip(logprobs["tokens"], logprobs["text_offset"]))[1:]
+        for token, offset in places:
+            if "bytes:" not in token:
+                self.assertEqual(token, text[offset:offset + len(token)])
+        self.assertGreater(len(places), 4)
 
 
 class Chat(DaemonTest):

@@ -245,7 +245,7 @@ TEST_F(api, what_is_not_built_must_have_its_type_all_the_same)
 	completion_err("{\"prompt\": \"a\", \"tools\": true}", 400, "tools",
 		       "must be an array");
 	completion_err("{\"prompt\": \"a\", \"functions\": \"f\"}", 400,
-		       "functions", "must be an array");
+		       "functions", "not supported");
 }
 
 TEST_F(api, what_is_not_built_is_refused_unless_neutral)
@@ -270,6 +270,74 @@ TEST_F(api, what_is_not_built_is_refused_unless_neutral)
 		"{\"prompt\": \"a\", \"mirostat\": 0, \"echo\": false, \"suffix\": \"\", "
 		"\"response_format\": {\"type\": \"text\"}, \"tools\": [], "
 		"\"tool_choice\": \"none\"}");
+}
+
+/* Another engine would obey them: no answer is better than another one than was asked for. */
+TEST_F(api, fields_of_others_that_change_the_answer_are_refused)
+{
+	static const struct {
+		const char *name, *neutral, *wanted;
+	} cases[] = {
+		{ "stop_token_ids", "[]", "[1]" },
+		{ "allowed_token_ids", "[]", "[1]" },
+		{ "bad_words", "[]", "[\"a\"]" },
+		{ "min_tokens", "0", "3" },
+		{ "include_stop_str_in_output", "false", "true" },
+		{ "skip_special_tokens", "true", "false" },
+		{ "truncate_prompt_tokens", "null", "1" },
+		{ "prompt_logprobs", "null", "0" },
+		{ "use_beam_search", "false", "true" },
+		{ "length_penalty", "1.0", "1.1" },
+		{ "dynatemp_range", "0", "0.5" },
+		{ "add_special_tokens", "true", "false" },
+		{ "max_completion_tokens", "null", "4" },
+		{ "functions", "[]", "[{}]" },
+		{ "min_tokens", "0.0", "\"0\"" },
+		{ "use_beam_search", "false", "0" },
+	};
+	char body[200], plain[200];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"%s\": %s}",
+			 cases[i].name, cases[i].wanted);
+		completion_err(body, 400, cases[i].name,
+			       strcmp(cases[i].name, "max_completion_tokens") ?
+				       "is not supported" :
+				       "is a field of chats");
+		EXPECT_STREQ("unsupported", self->error.code);
+		self->context.is_strict = i % 2;
+		snprintf(plain, sizeof(plain),
+			 "{\"prompt\": \"a\", \"%s\": %s}", cases[i].name,
+			 cases[i].neutral);
+		if (strcmp(cases[i].name, "max_completion_tokens") ||
+		    !self->context.is_strict)
+			completion_ok(self, plain);
+		self->context.is_strict = false;
+	}
+	chat_err("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+		 "\"add_special_tokens\": true}",
+		 400, "add_special_tokens", "is not supported");
+	chat_ok(self,
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+		"\"add_special_tokens\": false, \"max_completion_tokens\": 3}");
+}
+
+TEST_F(api, names_do_not_end_at_a_nul)
+{
+	completion_err("{\"prompt\": \"a\", \"model\": \"double\\u0000x\"}",
+		       404, "model", "is not here");
+	completion_err("{\"prompt\": \"a\", \"samplers\": [\"top_k\\u0000x\"]}",
+		       400, "samplers", "must be a string");
+	completion_err("{\"prompt\": \"a\", \"response_format\": {\"type\": "
+		       "\"text\\u0000x\"}}",
+		       400, "response_format", "must be an object with a type");
+	chat_err(
+		"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+		"\"text\\u0000x\", \"text\": \"a\"}]}]}",
+		400, "messages", "only parts of type");
+	chat_err("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+		 "\"tool_choice\": \"none\\u0000x\"}",
+		 400, "tool_choice", "must be");
 }
 
 TEST_F(api, unknown_fields_are_ignored_or_refused_when_strict)

@@ -82,7 +82,7 @@ TEST(every_option_is_read)
 TEST(an_error_names_the_option_and_the_value)
 {
 	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--threads", "many"));
-	EXPECT_STREQ("--threads: \"many\" is not a number from 1 to 4096", err);
+	EXPECT_STREQ("--threads: \"many\" is not a number from 1 to 256", err);
 	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--device", "tpu"));
 	EXPECT_STREQ("--device: \"tpu\" is not one of auto cpu cuda", err);
 	ASSERT_EQ(OPTIONS_WRONG, PARSE("--model", "m", "--pool", "a/b"));
@@ -107,6 +107,7 @@ TEST(wrong_values_are_refused)
 	static const char *const wrong[] = {
 		"--threads=0",
 		"--threads=-1",
+		"--threads=257",
 		"--threads=1x",
 		"--ctx=0",
 		"--ctx=99999999999",

@@ -343,6 +343,8 @@ TEST(what_would_change_the_meaning_is_refused_with_its_pointer)
 		  "#: no number is between the bounds" },
 		{ "[1]", "#: a schema is an object, true or false" },
 		{ "nonsense", "#: the schema is no JSON" },
+		{ "{\"enum\": [\"a\\u0000b\"]}",
+		  "#: \\u0000 in a string is not supported" },
 		{ "false", "no text ends the rule \"root\"" },
 	};
 
