@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/kv/kvpool_cuda.h"
+#include "engine/kv/kvpool_cuda_message.h"
 
 enum {
 	/*
@@ -190,6 +191,7 @@ static int cuda_open(struct kvpool_local *pool,
 	pthread_cond_init(&cuda->idle, NULL);
 	pool->backend = cuda;
 	pool->base.page_bytes = cuda->page_bytes;
+	kvpool_share_reserve_fds();
 	return 0;
 }
 

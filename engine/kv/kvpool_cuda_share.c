@@ -1,222 +1,154 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Published buffers of the cuda backend between processes of one uid. A buffer
- * is several handles, but travels as one descriptor: the end of a socket pair
- * whose other end is closed, with one message in it that carries a descriptor
- * per handle. Importing looks at the message and leaves it there, so that it can
- * be done more than once. Whatever is not imported goes with the last copy of
- * the descriptor: nobody has to clean up after a process that died.
+ * is several handles, but travels as one descriptor: of a message that carries a
+ * descriptor per handle (kvpool_cuda_message.h), or, where they are more than one
+ * takes, of one that carries such messages. Whatever is not imported goes with
+ * the last copy of the descriptor: nobody has to clean up after a process that
+ * died.
  *
  * An importer could map a handle writable: this is for one uid, no boundary.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "engine/kv/kvpool_cuda.h"
-
-enum {
-	MAX_FDS = 253, /* of one message, the system's limit */
-	MAGIC = 0x31766b63, /* "ckv1" */
-};
-
-/* Between processes of one machine that may be of different builds: layout is fixed. */
-struct share_piece {
-	uint32_t first, nr_pages;
-};
-
-struct share_message {
-	uint32_t magic;
-	uint32_t nr_pieces;
-	struct cuda_uuid uuid; /* of the GPU */
-	uint64_t page_bytes;
-	uint64_t nr_pages; /* that are sealed; the last piece may end behind them */
-	uint32_t owner;
-	uint32_t reserved; /* 0 */
-	struct share_piece pieces[MAX_FDS];
-};
-
-_Static_assert(sizeof(struct share_piece) == 8, "share_piece");
-_Static_assert(offsetof(struct share_message, pieces) == 48, "share_message");
-
-struct share {
-	struct share_message message;
-	int fds[MAX_FDS];
-	uint32_t nr_fds;
-};
-
-static void close_fds(struct share *share)
-{
-	while (share->nr_fds)
-		close(share->fds[--share->nr_fds]);
-}
-
-static size_t message_bytes(uint32_t nr_pieces)
-{
-	return offsetof(struct share_message, pieces) +
-	       nr_pieces * sizeof(struct share_piece);
-}
+#include "engine/kv/kvpool_cuda_message.h"
 
 /* ---- export -------------------------------------------------------------- */
 
-/* Handles that hold sealed bytes, in order, each as a descriptor. */
-static int gather(struct kvpool_mem *mem, struct share *share)
+static void begin(struct kvpool_mem *mem, enum kvpool_share_kind kind,
+		  struct kvpool_share *out)
 {
 	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
-	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
-	struct share_message *message = &share->message;
 
-	*message = (struct share_message){
-		.magic = MAGIC,
+	out->nr_fds = 0;
+	out->message = (struct kvpool_share_message){
+		.magic = KVPOOL_SHARE_MAGIC,
 		.uuid = cuda->uuid,
 		.page_bytes = cuda->page_bytes,
 		.nr_pages = kvpool_to_pages(mem, mem->sealed_n),
 		.owner = mem->owner,
+		.kind = kind,
 	};
-	for (uint64_t page = 0; page < message->nr_pages; page++) {
-		struct kvpool_cuda_handle *h = cm->handles[page];
-		uint32_t i = message->nr_pieces;
+}
 
-		if (!h || h->first != page)
+static void add(struct kvpool_share *share, uint64_t first, uint64_t nr_pages,
+		int fd)
+{
+	share->message.pieces[share->message.nr_pieces++] =
+		(struct kvpool_share_piece){ (uint32_t)first,
+					     (uint32_t)nr_pages };
+	share->fds[share->nr_fds++] = fd;
+}
+
+/* As many handles from *page on as a message takes; *page moves to where they end. */
+static int gather(struct kvpool_mem *mem, struct kvpool_share *share,
+		  uint64_t *page)
+{
+	const struct cuda_driver *driver = kvpool_cuda(mem->pool)->driver;
+	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
+	uint64_t end = kvpool_to_pages(mem, mem->sealed_n);
+	int fd;
+
+	begin(mem, KVPOOL_SHARE_HANDLES, share);
+	for (; *page < end; ++*page) {
+		struct kvpool_cuda_handle *h = cm->handles[*page];
+
+		if (!h || h->first != *page)
 			continue;
-		if (i == MAX_FDS || page > UINT32_MAX)
-			return -E2BIG;
-		int err = cuda_errno(cuda->driver->MemExportToShareableHandle(
-			&share->fds[i], h->handle, CUDA_POSIX_FD, 0));
+		if (share->nr_fds == KVPOOL_SHARE_MAX_FDS)
+			break;
+		int err = cuda_errno(driver->MemExportToShareableHandle(
+			&fd, h->handle, CUDA_POSIX_FD, 0));
 
 		if (err)
 			return err;
-		share->nr_fds++;
-		message->nr_pieces++;
-		message->pieces[i] = (struct share_piece){
-			.first = (uint32_t)page,
-			.nr_pages = (uint32_t)h->nr_pages,
-		};
+		add(share, *page, h->nr_pages, fd);
 	}
-	return message->nr_pieces ? 0 : -ERANGE;
+	return 0;
 }
 
-static int send_share(int socket, struct share *share)
+/* What @part has gathered as one descriptor of @all. */
+static int add_part(struct kvpool_share *all, struct kvpool_share *part)
 {
-	char control[CMSG_SPACE(sizeof(int) * MAX_FDS)] = { 0 };
-	size_t fd_bytes = share->nr_fds * sizeof(int);
-	struct iovec iov = { &share->message,
-			     message_bytes(share->message.nr_pieces) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = CMSG_SPACE(fd_bytes) };
-	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+	const struct kvpool_share_message *message = &part->message;
+	const struct kvpool_share_piece *first = message->pieces;
+	const struct kvpool_share_piece *last = first + message->nr_pieces - 1;
+	int fd;
 
-	cmsg->cmsg_level = SOL_SOCKET;
-	cmsg->cmsg_type = SCM_RIGHTS;
-	cmsg->cmsg_len = CMSG_LEN(fd_bytes);
-	memcpy(CMSG_DATA(cmsg), share->fds, fd_bytes);
-	if (sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		return errno == EAGAIN || errno == ETOOMANYREFS ? -EMFILE :
-								  -errno;
+	if (all->nr_fds == KVPOOL_SHARE_MAX_FDS)
+		return -E2BIG;
+	fd = kvpool_share_pack(part);
+	if (fd < 0)
+		return fd;
+	add(all, first->first,
+	    (uint64_t)last->first + last->nr_pages - first->first, fd);
 	return 0;
+}
+
+/* All handles that hold sealed bytes, in order. Return: the descriptor. */
+static int pack_all(struct kvpool_mem *mem, struct kvpool_share *all,
+		    struct kvpool_share *part)
+{
+	uint64_t end = kvpool_to_pages(mem, mem->sealed_n), page = 0;
+	int err = end > UINT32_MAX ? -E2BIG : gather(mem, part, &page);
+
+	if (!err && !part->nr_fds)
+		err = -ERANGE;
+	if (err || page == end)
+		return err ? err : kvpool_share_pack(part);
+	begin(mem, KVPOOL_SHARE_PARTS, all);
+	while (!err && part->nr_fds) {
+		err = add_part(all, part);
+		if (!err)
+			err = gather(mem, part, &page);
+	}
+	return err ? err : kvpool_share_pack(all);
 }
 
 int kvpool_cuda_export(struct kvpool_mem *mem)
 {
-	struct share *share = kvpool_sys.calloc(1, sizeof(*share));
-	int ends[2], err;
+	/* One for the whole, one for the part that is being made. */
+	struct kvpool_share *shares = kvpool_sys.calloc(2, sizeof(*shares));
 
-	if (!share)
+	if (!shares)
 		return -ENOMEM;
-	err = gather(mem, share);
-	if (!err && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
-		err = -errno;
-	if (!err) {
-		err = send_share(ends[0], share);
-		close(ends[0]);
-		if (err)
-			close(ends[1]);
-	}
-	close_fds(share);
-	free(share);
-	return err ? err : ends[1];
+	int fd = pack_all(mem, &shares[0], &shares[1]);
+
+	kvpool_share_close(&shares[0]);
+	kvpool_share_close(&shares[1]);
+	free(shares);
+	return fd;
 }
 
 /* ---- import -------------------------------------------------------------- */
 
-/* Descriptors that came with a message, which are ours now whatever it is. */
-static void take_fds(struct msghdr *msg, struct share *share)
-{
-	struct cmsghdr *cmsg;
-
-	for (cmsg = CMSG_FIRSTHDR(msg); cmsg; cmsg = CMSG_NXTHDR(msg, cmsg)) {
-		if (cmsg->cmsg_level != SOL_SOCKET ||
-		    cmsg->cmsg_type != SCM_RIGHTS)
-			continue;
-		share->nr_fds = (uint32_t)((cmsg->cmsg_len - CMSG_LEN(0)) /
-					   sizeof(int));
-		memcpy(share->fds, CMSG_DATA(cmsg),
-		       share->nr_fds * sizeof(int));
-	}
-}
-
-static int receive_share(int socket, struct share *share)
-{
-	char control[CMSG_SPACE(sizeof(int) * MAX_FDS)];
-	struct iovec iov = { &share->message, sizeof(share->message) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = sizeof(control) };
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-
-	/* Who made the pair of sockets is who exported. */
-	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &len))
-		return -EINVAL;
-	if (peer.uid != geteuid())
-		return -EPERM;
-	ssize_t got = recvmsg(socket, &msg,
-			      MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-	if (got < 0)
-		return -EINVAL;
-	take_fds(&msg, share);
-	if (msg.msg_flags & MSG_CTRUNC)
-		return -EMFILE; /* no room for all of the descriptors here */
-	if (msg.msg_flags & MSG_TRUNC || got < (ssize_t)message_bytes(0) ||
-	    share->message.nr_pieces != share->nr_fds || !share->nr_fds ||
-	    (size_t)got != message_bytes(share->nr_fds))
-		return -EINVAL;
-	return 0;
-}
-
 /* Pages up to the end of the last piece; 0 where the message makes no sense here. */
 static uint64_t checked_pages(const struct kvpool_cuda *cuda,
-			      const struct share_message *message)
+			      const struct kvpool_share_message *message)
 {
 	uint64_t end = 0;
 
-	if (message->magic != MAGIC || message->reserved ||
+	if (message->magic != KVPOOL_SHARE_MAGIC ||
 	    memcmp(&message->uuid, &cuda->uuid, sizeof(cuda->uuid)) ||
 	    message->page_bytes != cuda->page_bytes)
 		return 0;
 	for (uint32_t i = 0; i < message->nr_pieces; i++) {
-		const struct share_piece *piece = &message->pieces[i];
+		const struct kvpool_share_piece *piece = &message->pieces[i];
 
 		if (!piece->nr_pages || piece->first < end ||
 		    piece->first >= message->nr_pages)
 			return 0;
 		end = (uint64_t)piece->first + piece->nr_pages;
 	}
-	return message->nr_pages &&
-			       end <= cuda->base_bytes / cuda->page_bytes &&
-			       message->nr_pages <= end ?
-		       end :
-		       0;
+	return end <= cuda->base_bytes / cuda->page_bytes ? end : 0;
 }
 
-static int map_piece(struct kvpool_mem *mem, const struct share_piece *piece,
-		     int fd)
+static int map_piece(struct kvpool_mem *mem,
+		     const struct kvpool_share_piece *piece, int fd)
 {
 	struct kvpool_cuda *cuda = kvpool_cuda(mem->pool);
 	struct kvpool_cuda_mem *cm = kvpool_cuda_mem(mem);
@@ -246,14 +178,58 @@ static int map_piece(struct kvpool_mem *mem, const struct share_piece *piece,
 	return 0;
 }
 
-static int map_share(struct kvpool_local *pool, const struct share *share,
-		     uint64_t stride_bytes, struct kvpool_mem **out_mem)
+static int map_handles(struct kvpool_mem *mem, const struct kvpool_share *share)
 {
-	const struct share_message *message = &share->message;
+	int err = 0;
+
+	for (uint32_t i = 0; i < share->nr_fds && !err; i++)
+		err = map_piece(mem, &share->message.pieces[i], share->fds[i]);
+	return err;
+}
+
+/* Whether @part is what @all says of its piece @i. */
+static bool is_part(const struct kvpool_cuda *cuda,
+		    const struct kvpool_share_message *all, uint32_t i,
+		    const struct kvpool_share_message *part)
+{
+	const struct kvpool_share_piece *piece = &all->pieces[i];
+
+	return part->kind == KVPOOL_SHARE_HANDLES &&
+	       part->nr_pages == all->nr_pages && part->owner == all->owner &&
+	       part->pieces[0].first == piece->first &&
+	       checked_pages(cuda, part) ==
+		       (uint64_t)piece->first + piece->nr_pages;
+}
+
+/* One message at a time: so many descriptors are open at once, and no more. */
+static int map_parts(struct kvpool_mem *mem, const struct kvpool_share *all)
+{
+	struct kvpool_share *part = kvpool_sys.calloc(1, sizeof(*part));
+	int err = part ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < all->nr_fds && !err; i++) {
+		err = kvpool_share_open(all->fds[i], part);
+		if (!err && !is_part(kvpool_cuda(mem->pool), &all->message, i,
+				     &part->message))
+			err = -EINVAL;
+		if (!err)
+			err = map_handles(mem, part);
+		kvpool_share_close(part);
+	}
+	free(part);
+	return err;
+}
+
+static int map_share(struct kvpool_local *pool,
+		     const struct kvpool_share *share, uint64_t stride_bytes,
+		     struct kvpool_mem **out_mem)
+{
+	const struct kvpool_share_message *message = &share->message;
 	uint64_t end = checked_pages(kvpool_cuda(pool), message);
 	struct kvpool_mem *mem;
 
-	if (!end)
+	if (!end || message->nr_pages > end ||
+	    message->kind > KVPOOL_SHARE_PARTS)
 		return -EINVAL;
 	mem = kvpool_mem_alloc(pool, end * message->page_bytes);
 	if (!mem)
@@ -265,8 +241,11 @@ static int map_share(struct kvpool_local *pool, const struct share *share,
 	mem->stride_bytes = stride_bytes;
 	int err = kvpool_cuda_create(mem, stride_bytes);
 
-	for (uint32_t i = 0; i < share->nr_fds && !err; i++)
-		err = map_piece(mem, &message->pieces[i], share->fds[i]);
+	if (!err && message->kind == KVPOOL_SHARE_PARTS)
+		err = map_parts(mem, share);
+	else if (!err)
+		err = map_handles(mem, share);
+	/* Once for all of them. */
 	if (!err)
 		err = kvpool_cuda_set_access(mem, 0, end, CUDA_PROT_READ);
 	if (err)
@@ -289,15 +268,15 @@ bool kvpool_cuda_covers(const struct kvpool_mem *mem, uint64_t first,
 int kvpool_cuda_import(struct kvpool_local *pool, int fd, uint64_t stride_bytes,
 		       struct kvpool_mem **out_mem)
 {
-	struct share *share = kvpool_sys.calloc(1, sizeof(*share));
+	struct kvpool_share *share = kvpool_sys.calloc(1, sizeof(*share));
 
 	if (!share)
 		return -ENOMEM;
-	int err = receive_share(fd, share);
+	int err = kvpool_share_open(fd, share);
 
 	if (!err)
 		err = map_share(pool, share, stride_bytes, out_mem);
-	close_fds(share);
+	kvpool_share_close(share);
 	free(share);
 	return err;
 }

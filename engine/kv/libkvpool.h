@@ -494,8 +494,8 @@ int kvpool_buf_revoke(struct kvpool_buf *buf);
 /*
  * A read-only descriptor of a published buffer, to be sent over a Unix socket; the caller closes
  * it. While it is open the content stays. Return: the descriptor; -EPERM when it is not published;
- * -EOPNOTSUPP without KVPOOL_F_EXPORT; cuda: -E2BIG (more than 253 handles), -ERANGE (nothing of it
- * is committed), -EMFILE, -EIO.
+ * -EOPNOTSUPP without KVPOOL_F_EXPORT; cuda: -E2BIG (more than 64,009 pieces of memory), -ERANGE
+ * (nothing of it is committed), -EMFILE, -EIO.
  */
 int kvpool_buf_export(struct kvpool_buf *buf);
 /*
