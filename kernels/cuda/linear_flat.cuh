@@ -28,6 +28,7 @@
 #define TARN_KERNELS_CUDA_LINEAR_FLAT_CUH
 
 #include "kernels/cuda/linear_formats.cuh"
+#include "kernels/cuda/linear_ring.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -48,6 +49,7 @@ template <typename F, int tokens_, int streams_> struct flat {
 		NR_THREADS = NR_CONSUMERS + 32,
 		BLOCKS = GPU_LINEAR_TILE_K / 32, /* of a stream in a stage */
 		SUMS_BYTES = F::HAS_MIN * BLOCKS * TOKENS * 4, /* of a stream */
+		COPIES = 1 + F::HAS_MIN, /* plain ones, of a stream in a stage */
 		X_PART_BYTES = TOKENS * X_ROW_BYTES,
 		X_STREAM_BYTES = 2 * X_PART_BYTES,
 		X_BYTES = STREAMS * X_STREAM_BYTES,
@@ -218,13 +220,15 @@ static __device__ __forceinline__ void load_w(const struct gpu_linear_params *p,
 
 	if (my->lane == 0)
 		mbar_arrive_expect(&cta->full[at->slot],
-				   nr_live * (nr_bytes + S::X_STREAM_BYTES + S::SUMS_BYTES));
+				   nr_live * (ring_bytes(nr_bytes + S::SUMS_BYTES) +
+					      S::X_STREAM_BYTES));
 	__syncwarp();
 	if (is_live)
-		bulk_load_hint(ring_w<S>(p, at->slot) +
+		ring_copy_hint(ring_w<S>(p, at->slot) +
 				       my->lane * p->cta_groups * S::format::TILE_BYTES,
 			       (const uint8_t *)p->weights + from, nr_bytes, &cta->full[at->slot],
 			       policy);
+	ring_copied(&cta->full[at->slot]);
 }
 
 template <typename S>
@@ -234,18 +238,21 @@ static __device__ __forceinline__ void load_x(const struct gpu_linear_params *p,
 {
 	uint32_t tile = my->first_tile + at->tile;
 
-	if (at->tile >= my->nr_tiles)
-		return;
-	tma_load_3d(ring_x<S>(at->slot) + my->lane * S::X_STREAM_BYTES, &p->x_map,
-		    &cta->full[at->slot], 0, cta->work.first_token, tile * 2, policy);
-	if (S::format::HAS_MIN) {
-		uint32_t nr_tiles = (p->nr_cols + GPU_LINEAR_TILE_K - 1) / GPU_LINEAR_TILE_K;
+	if (at->tile < my->nr_tiles) {
+		tma_load_3d(ring_x<S>(at->slot) + my->lane * S::X_STREAM_BYTES, &p->x_map,
+			    &cta->full[at->slot], 0, cta->work.first_token, tile * 2, policy);
+		if (S::format::HAS_MIN) {
+			uint32_t nr_tiles =
+				(p->nr_cols + GPU_LINEAR_TILE_K - 1) / GPU_LINEAR_TILE_K;
 
-		bulk_load(ring_sums<S>(p, at->slot) + my->lane * S::BLOCKS * S::TOKENS,
-			  p->x_sums + ((size_t)blockIdx.y * nr_tiles + tile) *
-					      (S::BLOCKS * S::TOKENS),
-			  S::SUMS_BYTES, &cta->full[at->slot]);
+			ring_copy(ring_sums<S>(p, at->slot) + my->lane * S::BLOCKS * S::TOKENS,
+				  p->x_sums + ((size_t)blockIdx.y * nr_tiles + tile) *
+						      (S::BLOCKS * S::TOKENS),
+				  S::SUMS_BYTES, &cta->full[at->slot]);
+		}
 	}
+	if (S::format::HAS_MIN)
+		ring_copied(&cta->full[at->slot]);
 }
 
 /* The whole producer warp: what it is about to ask for. */
@@ -331,9 +338,7 @@ static __device__ __forceinline__ void release_after(uint64_t *bar, uint32_t lan
 #pragma unroll
 	for (int n = 0; n < NT; n++)
 		all &= __float_as_uint(acc[n][0]);
-	if (!is_wgmma)
-		__syncwarp();
-	if ((is_wgmma || lane == 0) && all != 0xffffdead)
+	if ((is_wgmma || ring_elect(lane)) && all != 0xffffdead)
 		mbar_arrive(bar);
 }
 
@@ -711,8 +716,10 @@ static __device__ __forceinline__ void linear_flat(const struct gpu_linear_param
 			tma_prefetch_map(&p->x_map);
 			find_work<S>(p, &cta.work);
 			for (uint32_t i = 0; i < p->nr_stages; i++) {
-				mbar_init(&cta.full[i], 1);
-				mbar_init(&cta.empty[i], is_wgmma ? S::NR_CONSUMERS : S::NR_WARPS);
+				mbar_init(&cta.full[i], 1 + S::COPIES * RING_COPY_ARRIVALS);
+				mbar_init(&cta.empty[i],
+					  is_wgmma ? S::NR_CONSUMERS :
+						     S::NR_WARPS * RING_WARP_ARRIVALS);
 			}
 			mbar_init_fence();
 		}

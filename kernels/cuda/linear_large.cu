@@ -120,16 +120,17 @@ static __device__ __forceinline__ void load_stage(const struct gpu_linear_large_
 	if (tile->first_group < nr_groups)
 		nr_live = min(nr_groups - tile->first_group, (uint32_t)TILE_GROUPS);
 	if (lane == 0)
-		mbar_arrive_expect(full, nr_live * HALF_TILE_BYTES + S::X_BYTES);
+		mbar_arrive_expect(full, ring_bytes(nr_live * HALF_TILE_BYTES) + S::X_BYTES);
 	__syncwarp();
 	if (lane < nr_live) {
 		size_t from = ((size_t)(half_tile / 2) * nr_groups + tile->first_group + lane) *
 				      GPU_LINEAR_TILE_BF16 +
 			      half_tile % 2 * HALF_TILE_BYTES;
 
-		bulk_load(stage_w<S>(slot) + lane * HALF_TILE_BYTES,
+		ring_copy(stage_w<S>(slot) + lane * HALF_TILE_BYTES,
 			  (const uint8_t *)p->weights + from, HALF_TILE_BYTES, full);
 	}
+	ring_copied(full);
 	if (lane == TILE_GROUPS)
 		tma_load_3d(stage_x<S>(slot), &p->x_map, full, 0, tile->first_token, half_tile,
 			    policy_evict_normal());
@@ -178,8 +179,7 @@ static __device__ __forceinline__ void load_fragments(uint32_t (&a)[4][4], uint3
 /* A warp's MMAs no longer read the stage, and its fragments went into them. */
 static __device__ __forceinline__ void release_stage(struct ring *ring, uint32_t slot)
 {
-	__syncwarp();
-	if (threadIdx.x % 32 == 0)
+	if (ring_elect(threadIdx.x % 32))
 		mbar_arrive(&ring->empty[slot]);
 }
 
@@ -412,8 +412,8 @@ static __device__ __forceinline__ void linear_large(const struct gpu_linear_larg
 	if (threadIdx.x == 0) {
 		tma_prefetch_map(&p->x_map);
 		for (int i = 0; i < S::NR_STAGES; i++) {
-			mbar_init(&ring.full[i], 1);
-			mbar_init(&ring.empty[i], NR_TEAMS * 4);
+			mbar_init(&ring.full[i], 1 + RING_COPY_ARRIVALS);
+			mbar_init(&ring.empty[i], NR_TEAMS * 4 * RING_WARP_ARRIVALS);
 		}
 		mbar_init_fence();
 	}
