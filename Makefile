@@ -19,6 +19,7 @@ SHELL := /bin/bash
 # B=DIR                                build in DIR instead of build/
 # NVCC=PATH                            the CUDA compiler; NVCC= builds without the GPU's kernels
 # CI=1                                 check does all that .ci/run asks for
+# GPU_BUILD=DIR                        check-gpu and bench-gpu run what lies built in DIR
 SAN ?=
 WERROR ?=
 V ?=
@@ -27,6 +28,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 KDIR ?= /lib/modules/$(shell uname -r)/build
 MODULE_DIR ?= build
+GPU_BUILD ?=
 PROMPT ?= Explain in two sentences what an operating system does.
 export PROMPT
 
@@ -126,7 +128,14 @@ IMAGE_TABLE := $(if $(wildcard kernels/cuda/images.c),$(GPU)/image_table.o)
 PROBES := $(if $(NVCC),$(patsubst tests/bench/%.cu,$(GPU)/%,$(wildcard tests/bench/gpu_*.cu)))
 PROBE_OBJ := $(call obj,$(filter-out kernels/cuda/images.c,$(KERNEL_SRC)) \
 	$(wildcard engine/backend/sample.c engine/backend/sample_filter.c))
-GPU_TESTS := $(patsubst %.c,build/%,tests/engine/test_kvpool_gpu.c $(wildcard tests/gpu/test_*.c))
+# Copies of those images that follow what racecheck can see: kernels/cuda/linear_ring.cuh.
+RACE_NAMES := linear_bf16 linear_large linear_quant linear_sums
+RACE_IMAGES := $(if $(NVCC),$(RACE_NAMES:%=$(GPU)/races/%.cubin))
+RACE_BENCH := $(if $(NVCC),$(GPU)/races/bench_gpu)
+GPU_BENCHES := build/tests/bench/bench_gpu build/tests/bench/bench_attach
+GPU_TESTS := $(patsubst %.c,build/%,$(wildcard tests/gpu/test_*.c)) \
+	$(addprefix build/tests/engine/,test_kvpool_gpu test_logits test_same_bits) \
+	build/tests/bench/bench_gpu
 
 # A program is built once a file of its room holds main().
 has_main = $(if $(1),$(shell grep -ls '^int main\>' $(1)))
@@ -181,23 +190,24 @@ bench: $(BENCH_BIN) $(PROGRAMS) ## build and run the benchmarks, one after the o
 
 # Programs under sanitizers are not for the GPU.
 GPU_SUBMAKE = $(SUBMAKE) SAN= B=build
+# Real models, where they are named or can be had: as scripts/run-tests does.
+fetched = $(1)="$${$(1):-$$(scripts/fetch-model $(2) 2>/dev/null)}"
+GPU_MODELS = $(if $(GPU_BUILD),,$(call fetched,TARN_TEST_MODEL,smollm2) \
+	$(call fetched,TARN_TEST_MODEL_GEMMA,gemma3))
 
 gpu-probes: $(IMAGES) $(PROBES) ## build what scripts/bench-gpu-probe runs
 	$(if $(NVCC),,@echo "no nvcc: scripts/setup --cuda fetches it, NVCC= names it" >&2; exit 1)
 
-check-gpu: ## build and run what needs a GPU: its tests, and every kernel against a reference
-	$(Q)$(GPU_SUBMAKE) all gpu-probes $(GPU_TESTS)
-	$(Q)build/tests/engine/test_kvpool_gpu || { \
-		[ $$? != 4 ] || echo "check-gpu: there is no GPU to check" >&2; exit 1; }
-	$(Q)for mode in check linear-check large-check sample-check; do \
-		scripts/bench-gpu-probe $$mode || exit 1; done
-	$(if $(wildcard tests/gpu/test_*),$(Q)scripts/run-tests --build-dir build gpu)
+# What is built elsewhere is run as it is, where GPU_BUILD names its folder.
+check-gpu: ## every check that needs a GPU, in one go; GPU_BUILD=DIR: of what lies there built
+	$(if $(GPU_BUILD),,$(Q)$(GPU_SUBMAKE) all $(PROBES) $(RACE_IMAGES) $(RACE_BENCH) \
+		$(GPU_TESTS))
+	$(Q)$(GPU_MODELS) scripts/check-gpu --build-dir $(or $(GPU_BUILD),build) \
+		$(if $(T),-t '$(T)')
 
-bench-gpu: ## build and run the GPU's benchmarks, beside PyTorch where it is installed
-	$(Q)$(GPU_SUBMAKE) gpu-probes build/tests/bench/bench_kvcuda
-	$(Q)for mode in time peer linear-time linear-peer large-time large-peer sample-time; do \
-		scripts/bench-gpu-probe $$mode || exit 1; done
-	$(Q)build/tests/bench/bench_kvcuda
+bench-gpu: ## every bar of the GPU, beside PyTorch where it is installed; GPU_BUILD=DIR as above
+	$(if $(GPU_BUILD),,$(Q)$(GPU_SUBMAKE) all $(PROBES) $(GPU_BENCHES))
+	$(Q)scripts/bench-gpu --build-dir $(or $(GPU_BUILD),build) $(if $(T),-t '$(T)')
 
 lint: ## check style, the arrows between rooms and the kernel module's ABI
 	$(Q)scripts/check-style
@@ -404,9 +414,10 @@ $(IMAGES): $(GPU)/%.cubin: kernels/cuda/%.cu $(GPU)/flags
 		grep -Ev '^ptxas info |^ +[0-9]+ bytes stack frame' $$to.log >&2; \
 		mv -f $@.$$$$ $@
 
+# $(1): name, $(2): names whose copies for a race checker are taken
 define image_bytes
 	.balign 64
-image_$(1): .incbin "$(GPU)/$(1).cubin"
+image_$(1): .incbin "$(GPU)/$(if $(filter $(1),$(2)),races/)$(1).cubin"
 end_$(1):
 name_$(1): .string "$(1)"
 
@@ -420,7 +431,7 @@ define image_table
 	.globl nr_gpu_images, gpu_image_table
 	.balign 8
 nr_gpu_images: .quad $(words $(IMAGE_NAMES))
-$(foreach name,$(IMAGE_NAMES),$(call image_bytes,$(name)))
+$(foreach name,$(IMAGE_NAMES),$(call image_bytes,$(name),$(1)))
 	.section .data.rel.ro.gpu_images, "aw", @progbits
 	.balign 8
 gpu_image_table:
@@ -429,13 +440,24 @@ $(foreach name,$(IMAGE_NAMES),$(call image_row,$(name)))
 endef
 
 # Where nvcc is missing it is said here, once in a build folder.
-$(GPU)/image_table.s: export text = $(image_table)
+$(GPU)/image_table.s: export text = $(call image_table,)
 $(GPU)/image_table.s: $(GPU)/images.list
 	$(Q)printf '%s\n' "$$text" > $@
 	$(if $(NVCC),,@echo 'no nvcc: built without the kernels of the GPU' \
 		'(scripts/setup --cuda fetches it, NVCC= names it)')
 
 $(GPU)/image_table.o: $(GPU)/image_table.s $(IMAGES)
+	$(call msg,AS,$@)$(CC) -c -o $@.$$$$ $< && mv -f $@.$$$$ $@
+
+$(RACE_IMAGES): $(GPU)/races/%.cubin: kernels/cuda/%.cu $(GPU)/flags
+	$(call msg,NVCC,$@)mkdir -p $(@D); $(NVCC) $(NVCC_FLAGS) -lineinfo -DGPU_CHECK_RACES \
+		-MD -MP -MF $(@:.cubin=.d) -MT $@ -cubin -o $@.$$$$ $< && mv -f $@.$$$$ $@
+
+$(GPU)/races/image_table.s: export text = $(call image_table,$(RACE_NAMES))
+$(GPU)/races/image_table.s: $(GPU)/images.list
+	$(Q)mkdir -p $(@D); printf '%s\n' "$$text" > $@
+
+$(GPU)/races/image_table.o: $(GPU)/races/image_table.s $(IMAGES) $(RACE_IMAGES)
 	$(call msg,AS,$@)$(CC) -c -o $@.$$$$ $< && mv -f $@.$$$$ $@
 
 $(PROBES): $(GPU)/%: tests/bench/%.cu $(PROBE_OBJ) $(GPU)/flags
@@ -452,6 +474,10 @@ $(B)/tests/daemon/%: $(B)/obj/tests/daemon/%.o $(DAEMON_TEST_LIBS)
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	$(call link,$< $(TEST_LIBS))
 
+# A whole model with the images for a race checker: its table comes before the library's.
+$(RACE_BENCH): $(B)/obj/tests/bench/bench_gpu.o $(GPU)/races/image_table.o $(TEST_LIBS)
+	$(call link,$(filter %.o,$^) $(TEST_LIBS))
+
 -include $(patsubst %.c,$(B)/obj/%.d,$(KERNEL_SRC) $(ENGINE_SRC) $(DAEMON_SRC) $(CLI_SRC) \
 	$(TEST_SRC) $(BENCH_SRC) $(HELP_SRC)) $(patsubst %.c,$(B)/pic/%.d,$(KVPOOL_SRC)) \
-	$(IMAGES:.cubin=.d) $(PROBES:=.d)
+	$(IMAGES:.cubin=.d) $(RACE_IMAGES:.cubin=.d) $(PROBES:=.d)

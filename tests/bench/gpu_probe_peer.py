@@ -4,7 +4,8 @@
 
 Same method: launches in a CUDA graph, 256 MiB read before each replay so that
 L2 is cold, events around the replay, median of 50; linear: one launch for each
-of several weights. Run by hand on a GPU: gpu_probe_peer.py [attention|linear|large]
+of several weights. Run by hand on a GPU: gpu_probe_peer.py [attention|linear|large|quick];
+quick: only what scripts/bench-gpu compares with.
 """
 import sys
 
@@ -39,12 +40,12 @@ def median_us(*calls):
     return sorted(times)[len(times) // 2] / len(calls)
 
 
-def linear():
-    for n, k in ((14336, 4096), (4096, 14336), (28672, 4096), (6144, 4096), (4096, 4096),
-                 (1024, 4096)):
+def linear(shapes=((14336, 4096), (4096, 14336), (28672, 4096), (6144, 4096), (4096, 4096),
+                   (1024, 4096)), nr_tokens=(1, 8, 16, 32, 64)):
+    for n, k in shapes:
         nr = max(8, -(-300_000_000 // (n * k * 2)))
         weights = [torch.randn(n, k, dtype=torch.bfloat16, device="cuda") for _ in range(nr)]
-        for m in (1, 8, 16, 32, 64):
+        for m in nr_tokens:
             x = torch.randn(m, k, dtype=torch.bfloat16, device="cuda")
             us = median_us(*[lambda w=w: F.linear(x, w) for w in weights])
             print(f"peer cuBLAS bf16 {n} x {k} M {m}: {us:.2f} us {n * k * 2 / us * 1e-6:.3f} TB/s")
@@ -74,21 +75,27 @@ def timed(backend, batch, nr_q, nr_kv):
         return median_us(attend(batch, nr_q, nr_kv, nr_q > 1))
 
 
-def attention():
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+def attention(prefills=(2048, 8192, 16384),
+              decodes=((32, 8192), (256, 2048), (1, 32768), (64, 1024))):
+    for name, backend in BACKENDS.items():
+        for nr in prefills:
+            flops = 2 * D * HQ * nr * (nr + 1)
+            us = timed(backend, 1, nr, nr)
+            print(f"peer {name} prefill {nr}: {us:.1f} us {flops / us * 1e-6:.1f} TFLOP/s")
+        for batch, nr in decodes:
+            nr_bytes = batch * nr * HKV * D * 4
+            us = timed(backend, batch, 1, nr)
+            print(f"peer {name} decode {batch} x {nr}: {us:.1f} us {nr_bytes / us * 1e-6:.3f} TB/s")
+
+
+def gemm():
     a = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
     b = torch.randn_like(a)
     us = median_us(lambda: a @ b)
     print(f"peer bf16 GEMM 8192^3: {2 * 8192**3 / us * 1e-6:.0f} TFLOP/s")
-    backends = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-    for name, backend in backends.items():
-        for nr in (2048, 8192, 16384):
-            flops = 2 * D * HQ * nr * (nr + 1)
-            us = timed(backend, 1, nr, nr)
-            print(f"peer {name} prefill {nr}: {us:.1f} us {flops / us * 1e-6:.1f} TFLOP/s")
-        for batch, nr in ((32, 8192), (256, 2048), (1, 32768), (64, 1024)):
-            nr_bytes = batch * nr * HKV * D * 4
-            us = timed(backend, batch, 1, nr)
-            print(f"peer {name} decode {batch} x {nr}: {us:.1f} us {nr_bytes / us * 1e-6:.3f} TB/s")
 
 
 def main():
@@ -97,7 +104,11 @@ def main():
         linear()
     elif sys.argv[1:] == ["large"]:
         large()
+    elif sys.argv[1:] == ["quick"]:
+        linear(((14336, 4096),), (1, 16))
+        attention((8192,), ((32, 8192), (1, 32768)))
     else:
+        gemm()
         attention()
 
 

@@ -70,6 +70,8 @@ static void put_page(struct kvpool_buf *buf, uint64_t page, uint64_t value)
 	ASSERT_EQ(0, gpu.to_device(addr, &value, sizeof(value)));
 	ASSERT_EQ(0, gpu.to_device(addr + PAGE - sizeof(value), &value,
 				   sizeof(value)));
+	/* A copy from memory that is not pinned may be under way yet when the call returns. */
+	ASSERT_EQ(0, gpu.driver->StreamSynchronize(NULL));
 }
 
 static void expect_page(struct kvpool_buf *buf, uint64_t page, uint64_t value)

@@ -137,6 +137,8 @@ def check_shared(first, second, prompt, args):
     print(f"first:  {nr} tokens of prompt, {cached} cached, {cold_ms:.1f} ms to one token")
     expect(cached == 0, "the first has computed the prompt itself")
     time.sleep(SETTLE_S)
+    # What a daemon's first request of all costs is not the prefix's.
+    second.ask("Good morning.", 2)
     got, nr, cached, ms = second.ask(prompt, 1)
     print(f"second: {nr} tokens of prompt, {cached} cached, {ms:.1f} ms to one token")
     expect(cached > 0, f"the second found {cached} of {nr} tokens with the first")
@@ -145,7 +147,9 @@ def check_shared(first, second, prompt, args):
     expect(got == text, "the first token is the same")
     stats = second.request("GET", "/stats")[1]
     shared = find_key(stats, "prefix_shared_tokens")
-    expect(shared == cached, f"its own count of shared tokens says so too: {shared}")
+    # What all prompts begin with it has from its own.
+    expect(cached - 1 <= shared <= cached,
+           f"its own count of shared tokens says so too: {shared}")
     attach = find_key(stats, "prefix_attach_seconds")
     if attach is not None:
         print(f"        attaching took {attach * 1000:.2f} ms")

@@ -34,7 +34,7 @@ int main(void)
 # Takes what the Makefile gives nvcc: the image is a word, and each call is one line of a log.
 FAKE_NVCC = """#!/bin/bash
 while [ $# -gt 1 ]; do
-	case $1 in -o) to=$2 ;; -MF) deps=$2 ;; -MT) target=$2 ;; esac
+	case $1 in -o) to=$2 ;; -MF) deps=$2 ;; -MT) target=$2 ;; -DGPU_CHECK*) word=checked ;; esac
 	shift
 done
 echo "$1" >>"$(dirname "$0")/calls"
@@ -42,7 +42,7 @@ echo "ptxas info    : Used 8 registers"
 cat "$1"
 echo "$target: $1" >"$deps"
 grep -q error "$1" && exit 1
-printf 'image of %s' "$1" >"$to"
+printf '%simage of %s' "$word" "$1" >"$to"
 """
 # All values live from one round to the next: 64 of them do not fit in 24 registers. They differ by
 # thread, or uniform registers would take what is too much.
@@ -207,6 +207,19 @@ class Table(make_kit.MakeCase):
                        "TARN_CACHE": self.path("cache")}
         self.make("all", "tests", **environment)
         self.assertEqual(len(self.rows()), 2)
+
+    def test_images_for_a_race_checker_are_in_a_program_of_their_own(self):
+        names = ("linear_bf16", "linear_large", "linear_quant", "linear_sums")
+        self.write({f"kernels/cuda/{name}.cu": "" for name in names})
+        self.write({"tests/bench/bench_gpu.c": LISTER})
+        self.build("build/gpu/races/bench_gpu", "build/tests/bench/bench_gpu")
+        listed = subprocess.run([self.path("build/gpu/races/bench_gpu")], text=True, check=True,
+                                stdout=subprocess.PIPE).stdout.splitlines()
+        plain = ["first", "second"]
+        self.assertEqual(listed, [f"{name} 0 <{'' if name in plain else 'checked'}image of "
+                                  f"kernels/cuda/{name}.cu>" for name in sorted([*plain, *names])])
+        for row in self.rows():
+            self.assertNotIn("checked", row)
 
     def test_probes_need_nvcc(self):
         result = self.try_make("gpu-probes", "NVCC=")
