@@ -261,7 +261,8 @@ class OnTerminal(OwnTest):
         terminal.wait_for(r"Ctrl-D or /bye ends")
         terminal.wait_for(">>> ")
         # A character of two bytes is one step of the cursor and one to delete; ^A: to the start.
-        terminal.type("hüllp\x02\x02\x02\x7fe\x06\x7f\x01/\n")
+        # Insert, page down, F5 and the ends of pasted text leave nothing behind.
+        terminal.type("hü\x1b[2~\x1b[6~ll\x1b[15~\x1b[200~p\x1b[201~\x02\x02\x02\x7fe\x06\x7f\x01/\n")
         terminal.wait_for("/clear   forget")
         terminal.wait_for(">>> ")
         terminal.type("\x04")
