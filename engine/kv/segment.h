@@ -176,6 +176,9 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
  */
 void kv_seq_close(struct kv_seq *seq);
 
+/* What it holds since its last seal is not to be trusted: nothing of that is kept at its end. */
+void kv_seq_distrust(struct kv_seq *seq);
+
 /* Tokens whose K and V are written, or are being written. */
 uint32_t kv_seq_len(const struct kv_seq *seq);
 
@@ -186,11 +189,17 @@ uint32_t kv_seq_len(const struct kv_seq *seq);
  * writes their K and V, before the next call but kv_seq_pieces(), kv_seq_tile() and
  * kv_seq_dense(). What rows from the present length on cannot see of windowed streams is let go,
  * on an error too; all that the new rows see is there. Bytes of a tile beyond its tokens are
- * undefined, NaN included. Return: 0; -ENOSPC beyond the reservation when the pool has no more
+ * undefined, NaN included. @tokens NULL: their ids are not known yet, kv_seq_name() tells them.
+ * Return: 0; -ENOSPC beyond the reservation when the pool has no more
  * either (within it only when the system is out of memory or descriptors); -E2BIG beyond
  * max_tokens; -EIO: the device is lost. On an error the sequence is as before.
  */
 int kv_seq_append(struct kv_seq *seq, const int32_t *tokens, uint32_t nr);
+/*
+ * The id of the first token that was appended without one. Until all have theirs, or are truncated
+ * again, the sequence is not sealed, forked or closed, nor more tokens with ids appended.
+ */
+void kv_seq_name(struct kv_seq *seq, int32_t token);
 /*
  * Off the token path, once the rows so far are computed: lets go of what fell behind windows and,
  * where half of the last tile is filled, commits the next one within the reservation. Never

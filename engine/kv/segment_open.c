@@ -257,6 +257,11 @@ int kv_seq_open(struct kv_cache *cache, const int32_t *tokens, uint32_t nr,
 	return err;
 }
 
+void kv_seq_distrust(struct kv_seq *seq)
+{
+	seq->keeps_prefix = false;
+}
+
 void kv_seq_close(struct kv_seq *seq)
 {
 	if (!seq)

@@ -107,6 +107,7 @@ struct kv_seq {
 	uint32_t nr_views;
 	struct kv_segment *leaf;
 	uint32_t len;
+	uint32_t nr_unnamed; /* the last of them, without ids */
 	uint32_t reserve_tokens;
 	uint32_t indexed_len; /* tokens [0, indexed_len) are in the prefix index */
 	uid_t owner;

@@ -148,15 +148,16 @@ int kv_seq_fill(struct kv_segment *to, const struct kv_view *views,
 	return 0;
 }
 
-/* Border keys of tiles that became whole between two lengths of the leaf. */
-static void hash_tiles(struct kv_segment *leaf, uint32_t from_tokens)
+/* Border keys of tiles that became whole between two numbers of the leaf's tokens with ids. */
+static void hash_tiles(struct kv_segment *leaf, uint32_t from_tokens,
+		       uint32_t end_tokens)
 {
 	struct kv_cache *cache = leaf->cache;
 	uint32_t T = cache->tile_tokens;
 
 	if (!cache->options.prefix_cache)
 		return;
-	for (uint32_t i = from_tokens / T; i < leaf->nr_tokens / T; i++)
+	for (uint32_t i = from_tokens / T; i < end_tokens / T; i++)
 		prefix_hash(&cache->index,
 			    i ? &leaf->keys[i - 1] : &leaf->start_key,
 			    leaf->tokens + (size_t)i * T,
@@ -217,14 +218,27 @@ int kv_seq_append(struct kv_seq *seq, const int32_t *tokens, uint32_t nr)
 	int err = commit_to(seq, seq->len + nr);
 
 	if (!err) {
-		memcpy(leaf->tokens + nr_before, tokens, nr * sizeof(*tokens));
 		leaf->nr_tokens += nr;
 		seq->len += nr;
-		hash_tiles(leaf, nr_before);
+	}
+	if (!err && tokens) {
+		memcpy(leaf->tokens + nr_before, tokens, nr * sizeof(*tokens));
+		hash_tiles(leaf, nr_before, leaf->nr_tokens);
+	} else if (!err) {
+		seq->nr_unnamed += nr;
 	}
 	kv_seq_account(seq);
 	kv_stat_publish(cache);
 	return err;
+}
+
+void kv_seq_name(struct kv_seq *seq, int32_t token)
+{
+	struct kv_segment *leaf = seq->leaf;
+	uint32_t at = leaf->nr_tokens - seq->nr_unnamed--;
+
+	leaf->tokens[at] = token;
+	hash_tiles(leaf, at, at + 1);
 }
 
 void kv_seq_prepare(struct kv_seq *seq)
@@ -348,6 +362,11 @@ int kv_seq_truncate(struct kv_seq *seq, uint32_t len)
 	else
 		err = truncate_chain(seq, len);
 	if (!err) {
+		uint32_t nr_gone = seq->len - len;
+
+		seq->nr_unnamed = seq->nr_unnamed > nr_gone ?
+					  seq->nr_unnamed - nr_gone :
+					  0;
 		seq->len = len;
 		if (seq->indexed_len > len)
 			seq->indexed_len = len;

@@ -478,6 +478,65 @@ TEST_F(segment, truncation_to_before_the_last_append_always_works)
 	kv_seq_close(seq);
 }
 
+/* What the prefix cache finds of @nr tokens and one more, once @seq is closed. */
+static uint32_t found_after(struct fixture_segment *self, struct kv_seq *seq,
+			    uint32_t nr)
+{
+	struct kv_seq *next;
+
+	kv_seq_close(seq);
+	next = open_ok(self, nr + 1, nr + 1);
+	kv_seq_close(next);
+	return self->matched;
+}
+
+TEST_F(segment, tokens_without_ids_get_them_later)
+{
+	for (uint32_t len = T - 2; len < 2 * T + 2; len++) {
+		struct kv_seq *seq = open_ok(self, len, len + 2);
+
+		grow_ok(self, seq, len, 32);
+		/* One behind is appended before the first has its id. */
+		for (uint32_t i = 0; i < 2; i++) {
+			ASSERT_EQ(0, kv_seq_append(seq, NULL, 1));
+			EXPECT_EQ(len + i + 1, kv_seq_len(seq));
+			if (i)
+				kv_seq_name(seq, self->tokens[len]);
+		}
+		kit_fill(self->cache, seq, len, len + 2, self->hashes);
+		kv_seq_name(seq, self->tokens[len + 1]);
+		EXPECT_EQ(len + 2, found_after(self, seq, len + 2));
+	}
+}
+
+TEST_F(segment, a_token_without_an_id_is_truncated)
+{
+	for (uint32_t len = T - 2; len < 2 * T + 2; len++) {
+		struct kv_seq *seq = open_ok(self, len, len + 2);
+
+		grow_ok(self, seq, len, 32);
+		ASSERT_EQ(0, kv_seq_append(seq, NULL, 1));
+		ASSERT_EQ(0, kv_seq_truncate(seq, len));
+		EXPECT_EQ(len, kv_seq_len(seq));
+		/* Ids that come now are those of other tokens. */
+		ASSERT_EQ(0, kv_seq_append(seq, NULL, 1));
+		kit_fill(self->cache, seq, len, len + 1, self->hashes);
+		kv_seq_name(seq, self->tokens[len]);
+		EXPECT_EQ(len + 1, found_after(self, seq, len + 1));
+	}
+}
+
+TEST_F(segment, what_is_not_trusted_is_not_found)
+{
+	struct kv_seq *seq = open_ok(self, 3 * T, 5 * T);
+
+	grow_ok(self, seq, 3 * T, 32);
+	ASSERT_EQ(0, kv_seq_seal(seq));
+	grow_ok(self, seq, 5 * T, 32);
+	kv_seq_distrust(seq);
+	EXPECT_EQ(3 * T, found_after(self, seq, 5 * T));
+}
+
 TEST_F(segment, truncation_reaches_into_the_chain)
 {
 	for (uint32_t len = 0; len <= 60; len++) {
