@@ -287,6 +287,7 @@ static int fill_info(struct tarn_engine *e, const struct gguf *gguf,
 	i->weight_bytes = e->backend->ops->weight_bytes(e->backend);
 	i->nr_vocab = e->model.config.n_vocab;
 	i->nr_threads = e->backend->nr_threads;
+	i->runs_ahead = e->backend->is_device;
 	i->has_chat_template = e->template != NULL;
 	i->precise = o->precise;
 	return 0;

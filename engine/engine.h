@@ -116,6 +116,7 @@ struct tarn_engine_info {
 	uint32_t nr_vocab;
 	uint32_t nr_threads;
 	uint32_t max_batch_tokens;
+	bool runs_ahead; /* a step is computed beside the host: see tarn_step_begin() */
 	bool has_chat_template;
 	bool precise;
 };
@@ -418,14 +419,22 @@ int tarn_seq_check(const struct tarn_engine *engine,
  * @choice: its number, part of the random keys; the parent is choice 0.
  *
  * Call it when tarn_seq_pending() of the parent is 1 (the prompt's last token), before
- * that is computed. Shares everything computed. Return: 0, -EAGAIN, -ENOMEM; -EINVAL otherwise.
+ * that is computed. Shares everything computed. Return: 0, -EAGAIN, -ENOMEM; -EBUSY (part of a
+ * step that did not end); -EINVAL otherwise.
  */
 int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
 		  struct tarn_seq **out_seq);
-/* [driver] Any time between steps; memory is free, or cached, on return. NULL is fine. */
+/*
+ * [driver] Memory is free, or cached, on return; where the sequence is part of steps that were
+ * begun, when they ended: tarn_step_end() says nothing of it, and what its sampling points to is
+ * used until then. NULL is fine.
+ */
 void tarn_seq_destroy(struct tarn_seq *seq);
 
-/* [driver] Prompt tokens from the cache; tokens that wait to be computed (1 while decoding). */
+/*
+ * [driver] Prompt tokens from the cache; tokens that wait to be computed (1 while decoding), those
+ * that a step which was begun draws included.
+ */
 uint32_t tarn_seq_cached(const struct tarn_seq *seq);
 uint32_t tarn_seq_pending(const struct tarn_seq *seq);
 uint32_t
@@ -476,11 +485,36 @@ struct tarn_result {
  *
  * Results of a sequence do not depend on what else is in the batch, nor on how its prompt is cut.
  * Return: 0 (look at each status); -EINVAL for a bad batch (an entry twice, more tokens than are
- * pending, too many in all), nothing computed; -EIO
+ * pending, too many in all), nothing computed; -EBUSY: steps were begun and did not end; -EIO
  * when the device failed: the engine is of no more use.
  */
 int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
 	      uint32_t nr, struct tarn_result *out_results);
+/**
+ * tarn_step_begin - [driver] plan a step and start it, without waiting for it
+ *
+ * A second one may be begun before the first ended, if tarn_step_may_begin(): a sequence that draws
+ * a token in the first has it pending already, and goes on with it in the second. One that turns
+ * out to have ended is destroyed, and its row in the second step is of no consequence. Tokens are
+ * those of steps one by one. Where the device is the CPU it is all computed on return.
+ *
+ * Return: 0, and tarn_step_end() answers; -EINVAL as tarn_step(); -EBUSY where not
+ * tarn_step_may_begin().
+ */
+int tarn_step_begin(struct tarn_engine *engine, const struct tarn_work *work,
+		    uint32_t nr);
+/*
+ * [driver] Whether none is begun, or one that another may be begun behind: all of it continues
+ * answers, by tokens that the device draws and the host need not know to draw the next
+ * (no penalties, biases, grammars, mirostat).
+ */
+bool tarn_step_may_begin(const struct tarn_engine *engine);
+/*
+ * [driver] Wait for the step that was begun first. @out_results: [out] one per entry of its work.
+ * Return: as tarn_step(); -EINVAL: none was begun.
+ */
+int tarn_step_end(struct tarn_engine *engine, struct tarn_result *out_results);
+
 /*
  * [driver] What can wait until the results of a step are handed out: new prefixes are published in
  * the pool. Call it between steps.
@@ -488,7 +522,7 @@ int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
 void tarn_engine_tidy(struct tarn_engine *engine);
 /*
  * [driver] Logits of the rows of the last step whose sequences sampled: float [nr_vocab], for tests
- * and tools; NULL when entry @i sampled nothing. Valid until the next step.
+ * and tools; NULL when entry @i sampled nothing, or another step was begun. Valid until one is.
  */
 const float *tarn_step_logits(const struct tarn_engine *engine, uint32_t i);
 

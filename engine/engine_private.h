@@ -22,17 +22,34 @@ enum {
 	ENGINE_MAX_BATCH_TOKENS = 8192,
 };
 
-/* Arrays of one step, each [max_batch_tokens] but where said. Driver thread. */
+/* Of a step that is put together, each [max_batch_tokens] but where said. Driver thread. */
 struct step_arrays {
 	int32_t *tokens;
 	uint32_t *positions;
 	uint8_t **tiles[KV_MAX_STREAMS];
 	struct plan_item *items;
 	uint32_t *out_rows;
-	struct backend_sample *samples;
-	uint32_t *entry_of_out; /* work entry an output row belongs to */
-	uint32_t nr_rows, nr_items, nr_out;
+	uint32_t nr_rows, nr_items;
 	uint64_t id; /* of the step at hand, from 1 */
+};
+
+/* A sequence's part of a step. */
+struct step_entry {
+	struct tarn_seq *seq;
+	uint32_t end; /* of its rows: length of its KV behind them */
+	int status;
+};
+
+/* A step that was begun, until it ended; arrays [max_batch_tokens]. Driver thread. */
+struct step {
+	struct step_entry *entries;
+	struct backend_sample *samples;
+	uint32_t *entry_of_out; /* entry an output row belongs to */
+	uint32_t nr_entries, nr_out;
+	uint32_t nr_prompt_tokens;
+	bool is_running; /* submitted, and not waited for */
+	bool may_be_followed; /* before it ends: nothing has to be known of it first */
+	int rc; /* of all of it */
 };
 
 struct tarn_engine {
@@ -51,7 +68,10 @@ struct tarn_engine {
 	struct kv_exchange *exchange; /* NULL: none */
 	struct kv_cache *kv;
 	struct plan_builder *plans;
-	struct step_arrays step;
+	struct step_arrays arrays;
+	struct step steps[BACKEND_MAX_STARTED];
+	uint32_t first_step, nr_begun; /* a ring */
+	const struct step *ended; /* whose logits are there; NULL: none */
 	struct kvpool_key
 		salt_secret; /* of this process, or of all that it shares with */
 	enum tarn_prefix_scope prefix_scope;
@@ -74,6 +94,11 @@ struct tarn_seq {
 	uid_t uid;
 	int32_t *tokens; /* [capacity] prompt, then what was sampled */
 	uint32_t nr_tokens, capacity;
+	/* Tokens behind them that steps which were begun draw; the last one's sample there. */
+	uint32_t nr_unread, drawn_by;
+	uint32_t nr_steps; /* that were begun and did not end */
+	/* Tokens of its KV, by steps that ended well; those until it was destroyed. */
+	uint32_t nr_written, nr_computed;
 	uint32_t nr_prompt, nr_cached;
 	uint32_t choice;
 	struct tarn_sampling sampling;
@@ -84,6 +109,7 @@ struct tarn_seq {
 	bool no_prefix_cache;
 	bool prompt_sealed;
 	bool failed; /* a step went wrong for it: only destroy is left */
+	bool is_gone; /* destroyed, but for what steps still use */
 	uint64_t step_id; /* the last step it was part of */
 };
 
@@ -137,8 +163,22 @@ int engine_check_sampling(const struct tarn_engine *engine,
 			  const struct tarn_sampling *sampling, char *err,
 			  size_t errlen);
 
-/* step.c */
+/* sequence.c: a sequence that was destroyed, once the last step that it was part of is over. */
+void engine_seq_end(struct tarn_seq *seq);
+
+/* step.c: putting a step together and starting it; step_end.c: what comes of it. */
 int engine_step_init(struct tarn_engine *engine);
+/* What was begun is waited for, and dropped. */
 void engine_step_deinit(struct tarn_engine *engine);
+static inline struct step *engine_step_at(struct tarn_engine *e, uint32_t i)
+{
+	return &e->steps[(e->first_step + i) % BACKEND_MAX_STARTED];
+}
+/* End tokens are not for those who ignore them, but where nothing else is allowed. */
+bool engine_bans_ends(const struct tarn_seq *seq);
+/* Until all steps that were begun are computed. They are still to be ended. */
+void engine_step_wait(struct tarn_engine *engine);
+/* Nobody asks for them any more: sequences that were destroyed go with them. */
+void engine_step_drop(struct tarn_engine *engine);
 
 #endif /* TARN_ENGINE_PRIVATE_H */

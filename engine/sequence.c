@@ -202,6 +202,7 @@ int tarn_seq_create(struct tarn_engine *e, const struct tarn_seq_params *p,
 		seq_free(seq);
 		return rc;
 	}
+	seq->nr_written = seq->nr_computed = kv_seq_len(seq->kv);
 	atomic_fetch_add(&e->nr_seqs, 1);
 	*out_seq = seq;
 	return 0;
@@ -216,6 +217,8 @@ int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
 	if (seq->failed || tarn_seq_pending(seq) != 1 ||
 	    seq->nr_tokens != seq->nr_prompt)
 		return -EINVAL;
+	if (seq->nr_steps)
+		return -EBUSY;
 	child = seq_alloc(seq->engine, seq->capacity);
 	if (!child)
 		return -ENOMEM;
@@ -240,17 +243,32 @@ int tarn_seq_fork(struct tarn_seq *seq, uint32_t choice,
 		seq_free(child);
 		return rc;
 	}
+	child->nr_written = child->nr_computed = kv_seq_len(child->kv);
 	atomic_fetch_add(&seq->engine->nr_seqs, 1);
 	*out_seq = child;
 	return 0;
+}
+
+/* Rows of a step that failed, or that was over when nobody wanted them any more, are given up. */
+void engine_seq_end(struct tarn_seq *seq)
+{
+	uint32_t len = kv_seq_len(seq->kv);
+
+	if (len > seq->nr_computed &&
+	    kv_seq_truncate(seq->kv, seq->nr_computed) && len > seq->nr_written)
+		kv_seq_distrust(seq->kv);
+	atomic_fetch_sub(&seq->engine->nr_seqs, 1);
+	seq_free(seq);
 }
 
 void tarn_seq_destroy(struct tarn_seq *seq)
 {
 	if (!seq)
 		return;
-	atomic_fetch_sub(&seq->engine->nr_seqs, 1);
-	seq_free(seq);
+	if (seq->nr_steps)
+		seq->is_gone = true;
+	else
+		engine_seq_end(seq);
 }
 
 const struct tarn_score *tarn_seq_scores(const struct tarn_seq *seq)
@@ -265,7 +283,7 @@ uint32_t tarn_seq_cached(const struct tarn_seq *seq)
 
 uint32_t tarn_seq_pending(const struct tarn_seq *seq)
 {
-	return seq->nr_tokens - kv_seq_len(seq->kv);
+	return seq->nr_tokens + seq->nr_unread - kv_seq_len(seq->kv);
 }
 
 uint32_t tarn_seq_len(const struct tarn_seq *seq)

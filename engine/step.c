@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One step: a flattened batch of tokens from many sequences goes through the
- * model, and the sequences whose last pending token was computed draw their
- * next one. Driver thread.
+ * The start of a step: a flattened batch of tokens from many sequences is planned
+ * and put on its way through the model, and the sequences whose last pending
+ * token it computes draw their next one.
+ *
+ * It may be begun while the one before is computed, which holds up nothing then: what a
+ * sequence draws there is taken from where the device keeps it, before the host reads it.
+ * That needs rows alone that the device can go on with. Where the host has to know a token
+ * first (penalties, biases, a grammar, mirostat, a draw that the device does not make), and
+ * where a prompt is computed (it is sealed at its end; the step is long), the next one is begun
+ * at the end. What is drawn depends on nothing of this. Driver thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +31,7 @@ _Static_assert((int)KV_MAX_STREAMS == (int)BACKEND_MAX_STREAMS,
 
 int engine_step_init(struct tarn_engine *e)
 {
-	struct step_arrays *a = &e->step;
+	struct step_arrays *a = &e->arrays;
 	size_t n = e->info.max_batch_tokens;
 	bool ok;
 
@@ -32,10 +39,15 @@ int engine_step_init(struct tarn_engine *e)
 	a->positions = calloc(n, sizeof(*a->positions));
 	a->items = calloc(n, sizeof(*a->items));
 	a->out_rows = calloc(n, sizeof(*a->out_rows));
-	a->samples = calloc(n, sizeof(*a->samples));
-	a->entry_of_out = calloc(n, sizeof(*a->entry_of_out));
-	ok = a->tokens && a->positions && a->items && a->out_rows &&
-	     a->samples && a->entry_of_out;
+	ok = a->tokens && a->positions && a->items && a->out_rows;
+	for (uint32_t i = 0; i < BACKEND_MAX_STARTED; i++) {
+		struct step *s = &e->steps[i];
+
+		s->entries = calloc(n, sizeof(*s->entries));
+		s->samples = calloc(n, sizeof(*s->samples));
+		s->entry_of_out = calloc(n, sizeof(*s->entry_of_out));
+		ok = ok && s->entries && s->samples && s->entry_of_out;
+	}
 	for (uint32_t s = 0; s < e->model.nr_streams; s++) {
 		a->tiles[s] = calloc(n, sizeof(*a->tiles[s]));
 		ok = ok && a->tiles[s];
@@ -45,14 +57,18 @@ int engine_step_init(struct tarn_engine *e)
 
 void engine_step_deinit(struct tarn_engine *e)
 {
-	struct step_arrays *a = &e->step;
+	struct step_arrays *a = &e->arrays;
 
+	engine_step_drop(e);
 	free(a->tokens);
 	free(a->positions);
 	free(a->items);
 	free(a->out_rows);
-	free(a->samples);
-	free(a->entry_of_out);
+	for (uint32_t i = 0; i < BACKEND_MAX_STARTED; i++) {
+		free(e->steps[i].entries);
+		free(e->steps[i].samples);
+		free(e->steps[i].entry_of_out);
+	}
 	for (uint32_t s = 0; s < KV_MAX_STREAMS; s++)
 		free(a->tiles[s]);
 }
@@ -62,38 +78,43 @@ static bool is_valid_batch(struct tarn_engine *e, const struct tarn_work *work,
 {
 	uint64_t total = 0;
 
-	e->step.id++;
+	e->arrays.id++;
 	for (uint32_t i = 0; i < nr; i++) {
 		if (!work[i].seq || work[i].seq->engine != e ||
 		    !work[i].nr_tokens || work[i].seq->failed ||
+		    work[i].seq->is_gone ||
 		    work[i].nr_tokens > tarn_seq_pending(work[i].seq) ||
 		    (work[i].seq->scores &&
 		     work[i].nr_tokens > TARN_MAX_SCORED) ||
-		    work[i].seq->step_id == e->step.id)
+		    work[i].seq->step_id == e->arrays.id)
 			return false;
 		work[i].seq->step_id =
-			e->step.id; /* a second entry is refused */
+			e->arrays.id; /* a second entry is refused */
 		total += work[i].nr_tokens;
 	}
 	return total <= e->info.max_batch_tokens;
 }
 
-/* End tokens are not for those who ignore them, but where nothing else is allowed. */
-static bool bans_ends(const struct tarn_seq *seq)
+bool engine_bans_ends(const struct tarn_seq *seq)
 {
 	return seq->sampling.ignore_eos &&
 	       !(seq->constraint && seq->constraint->is_end);
 }
 
-static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
-			uint32_t entry, uint32_t row)
+static struct backend_sample *add_out(struct tarn_engine *e, struct step *step,
+				      uint32_t row)
 {
-	struct step_arrays *a = &e->step;
-	const struct tarn_sampling *s = &seq->sampling;
-	struct backend_sample *sample = &a->samples[a->nr_out];
+	e->arrays.out_rows[step->nr_out] = row;
+	step->entry_of_out[step->nr_out] = step->nr_entries;
+	return &step->samples[step->nr_out++];
+}
 
-	a->out_rows[a->nr_out] = row;
-	a->entry_of_out[a->nr_out++] = entry;
+static void want_sample(struct tarn_engine *e, struct step *step,
+			const struct tarn_seq *seq, uint32_t row)
+{
+	const struct tarn_sampling *s = &seq->sampling;
+	struct backend_sample *sample = add_out(e, step, row);
+
 	*sample = (struct backend_sample){
 		.temperature = s->temperature,
 		.top_k = s->top_k,
@@ -109,11 +130,11 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 		.nr_order = s->nr_order,
 		.seed = s->seed,
 		.choice = seq->choice,
-		.position = seq->nr_tokens,
+		.position = seq->nr_tokens + seq->nr_unread,
 		.want_logprob = s->logprobs || s->nr_logprobs,
 		.nr_top = s->nr_logprobs,
 		.banned = e->end_tokens,
-		.nr_banned = bans_ends(seq) ? e->nr_end_tokens : 0,
+		.nr_banned = engine_bans_ends(seq) ? e->nr_end_tokens : 0,
 		.allowed = seq->constraint ? seq->constraint->allowed : NULL,
 	};
 	for (uint32_t i = 0; i < s->nr_order; i++)
@@ -125,14 +146,10 @@ static void want_sample(struct tarn_engine *e, const struct tarn_seq *seq,
 }
 
 /* The row's logits say what the model holds of the prompt's next token, number @at. */
-static void want_score(struct tarn_engine *e, const struct tarn_seq *seq,
-		       uint32_t entry, uint32_t row, uint32_t at)
+static void want_score(struct tarn_engine *e, struct step *step,
+		       const struct tarn_seq *seq, uint32_t row, uint32_t at)
 {
-	struct step_arrays *a = &e->step;
-
-	a->out_rows[a->nr_out] = row;
-	a->entry_of_out[a->nr_out] = entry;
-	a->samples[a->nr_out++] = (struct backend_sample){
+	*add_out(e, step, row) = (struct backend_sample){
 		.is_given = true,
 		.token = seq->tokens[at],
 		.position = at,
@@ -141,43 +158,62 @@ static void want_score(struct tarn_engine *e, const struct tarn_seq *seq,
 	};
 }
 
-/* Rows of one entry; memory for them first, so that a failure leaves the batch as it was. */
-static int gather(struct tarn_engine *e, const struct tarn_work *w,
-		  uint32_t entry)
+/* Whether the host has to know what it draws before it can say how to go on. */
+static bool needs_host(const struct tarn_seq *seq)
 {
-	struct step_arrays *a = &e->step;
+	return seq->adjust || seq->constraint || seq->sampling.mirostat_tau > 0;
+}
+
+/* Rows of one entry; memory for them first, so that a failure leaves the batch as it was. */
+static int gather(struct tarn_engine *e, struct step *step,
+		  const struct tarn_work *w)
+{
+	struct step_arrays *a = &e->arrays;
 	struct tarn_seq *seq = w->seq;
 	uint32_t pos = kv_seq_len(seq->kv);
+	/* Then it is all that is pending: what draws has computed everything before. */
+	bool is_unread = pos == seq->nr_tokens;
 	bool is_last = w->nr_tokens == tarn_seq_pending(seq);
-	int rc = kv_seq_append(seq->kv, seq->tokens + pos, w->nr_tokens);
+	int rc = kv_seq_append(seq->kv, is_unread ? NULL : seq->tokens + pos,
+			       w->nr_tokens);
 
 	if (rc)
 		return rc;
+	if (pos < seq->nr_prompt) {
+		step->nr_prompt_tokens += w->nr_tokens;
+		step->may_be_followed = false;
+	}
 	a->items[a->nr_items++] =
 		(struct plan_item){ seq->kv, a->nr_rows, w->nr_tokens, pos };
 	for (uint32_t i = 0; i < w->nr_tokens; i++) {
 		uint32_t row = a->nr_rows++;
 
-		a->tokens[row] = seq->tokens[pos + i];
+		a->tokens[row] = is_unread ? ~(int32_t)seq->drawn_by :
+					     seq->tokens[pos + i];
 		a->positions[row] = pos + i;
 		for (uint32_t s = 0; s < e->model.nr_streams; s++)
 			a->tiles[s][row] = kv_seq_tile(seq->kv, s, pos + i);
 		if (seq->scores && pos + i + 1 < seq->nr_prompt)
-			want_score(e, seq, entry, row, pos + i + 1);
+			want_score(e, step, seq, row, pos + i + 1);
 	}
-	if (is_last)
-		want_sample(e, seq, entry, a->nr_rows - 1);
+	if (!is_last)
+		return 0;
+	want_sample(e, step, seq, a->nr_rows - 1);
+	if (needs_host(seq) ||
+	    !e->backend->ops->keeps_token(e->backend,
+					  &step->samples[step->nr_out - 1]))
+		step->may_be_followed = false;
 	return 0;
 }
 
-static int compute(struct tarn_engine *e)
+static int start(struct tarn_engine *e, struct step *step)
 {
-	struct step_arrays *a = &e->step;
+	struct step_arrays *a = &e->arrays;
 	struct backend_batch batch = {
 		.nr_rows = a->nr_rows,
 		.tokens = a->tokens,
 		.positions = a->positions,
-		.nr_out = a->nr_out,
+		.nr_out = step->nr_out,
 		.out_rows = a->out_rows,
 	};
 	int rc = 0;
@@ -192,138 +228,80 @@ static int compute(struct tarn_engine *e)
 	if (rc)
 		return rc;
 	model_forward(&e->model, e->backend);
-	e->backend->ops->sample(e->backend, a->samples, a->nr_out);
+	e->backend->ops->sample(e->backend, step->samples, step->nr_out);
 	rc = e->backend->ops->submit(e->backend);
-	/* Also where it failed: work that was started may still use what is given up next. */
+	step->is_running = !rc;
 	if (e->backend->is_device) {
 		int fenced = kv_cache_fence(
 			e->kv, e->backend->ops->stream(e->backend));
 
+		/* What uses memory that no fence guards is over before any is given up. */
+		if (fenced)
+			engine_step_wait(e);
 		rc = rc ? rc : fenced;
 	}
 	return rc;
 }
 
-/* The step failed as a whole: no sequence holds a token that was not computed. */
-static void undo(struct tarn_engine *e, const struct tarn_work *work,
-		 uint32_t nr, int rc, struct tarn_result *out)
+/* From now on what they draw is pending, where there is room for it. */
+static void expect_tokens(struct step *step)
 {
-	e->step.nr_out = 0; /* no row has logits */
-	for (uint32_t i = 0; i < nr; i++) {
-		struct tarn_seq *seq = work[i].seq;
+	for (uint32_t i = 0; i < step->nr_out; i++) {
+		struct tarn_seq *seq = step->entries[step->entry_of_out[i]].seq;
 
-		if (out[i].status)
+		if (step->samples[i].is_given ||
+		    seq->nr_tokens + seq->nr_unread == seq->capacity)
 			continue;
-		(void)kv_seq_truncate(seq->kv,
-				      kv_seq_len(seq->kv) - work[i].nr_tokens);
-		seq->failed = true;
-		out[i].status = rc;
+		seq->nr_unread++;
+		seq->drawn_by = i;
 	}
 }
 
-/* Return: how many alternatives were copied. */
-static uint32_t copy_top(const struct backend_sample *s,
-			 struct tarn_logprob *top)
+bool tarn_step_may_begin(const struct tarn_engine *e)
 {
-	for (uint32_t i = 0; i < s->nr_top; i++)
-		top[i] = (struct tarn_logprob){ s->top_ids[i],
-						s->top_logprobs[i] };
-	return s->nr_top;
+	const struct step *last =
+		engine_step_at((struct tarn_engine *)e, e->nr_begun - 1);
+
+	return !e->nr_begun ||
+	       (e->nr_begun < BACKEND_MAX_STARTED && last->may_be_followed);
 }
 
-static void take_score(struct tarn_seq *seq, const struct backend_sample *s)
+int tarn_step_begin(struct tarn_engine *e, const struct tarn_work *work,
+		    uint32_t nr)
 {
-	struct tarn_score *score = &seq->scores->items[s->position];
+	struct step_arrays *a = &e->arrays;
+	struct step *step = engine_step_at(e, e->nr_begun);
 
-	score->logprob = s->logprob;
-	score->nr_top = copy_top(s, score->top);
-}
-
-static void take_sample(struct tarn_engine *e, struct tarn_seq *seq,
-			const struct backend_sample *s, struct tarn_result *out)
-{
-	out->has_token = true;
-	out->token = s->token;
-	out->is_end = !bans_ends(seq) &&
-		      tokenizer_is_end(e->tokenizer, s->token);
-	out->logprob = s->logprob;
-	out->nr_top = copy_top(s, out->top);
-	if (seq->nr_tokens < seq->capacity) {
-		seq->tokens[seq->nr_tokens++] = s->token;
-		if (seq->adjust)
-			out->status = adjust_note(seq->adjust, seq->tokens,
-						  seq->nr_tokens);
-		seq->failed |= out->status != 0;
-	}
-	if (seq->constraint && !out->is_end)
-		out->is_stuck = constraint_advance(seq->constraint, s->token) !=
-				0;
-	seq->failed |= out->is_stuck;
-	seq->mirostat_mu = s->mirostat_mu;
-	atomic_fetch_add_explicit(&e->generated_tokens, 1,
-				  memory_order_relaxed);
-}
-
-/* The prompt's KV is offered to whoever comes with the same beginning. */
-static void seal_prompt(struct tarn_seq *seq)
-{
-	if (seq->prompt_sealed || kv_seq_len(seq->kv) < seq->nr_prompt)
-		return;
-	seq->prompt_sealed = true;
-	if (!seq->no_prefix_cache)
-		(void)kv_seq_seal(
-			seq->kv); /* without it only a later match is lost */
-}
-
-int tarn_step(struct tarn_engine *e, const struct tarn_work *work, uint32_t nr,
-	      struct tarn_result *out)
-{
-	struct step_arrays *a = &e->step;
-	uint64_t prompt_tokens = 0;
-	int rc;
-
+	if (!tarn_step_may_begin(e))
+		return -EBUSY;
 	if (!nr || !is_valid_batch(e, work, nr))
 		return -EINVAL;
-	a->nr_rows = a->nr_items = a->nr_out = 0;
-	memset(out, 0, nr * sizeof(*out));
+	e->ended = NULL;
+	a->nr_rows = a->nr_items = 0;
+	step->nr_entries = step->nr_out = step->nr_prompt_tokens = 0;
+	step->may_be_followed = true;
+	step->is_running = false;
+	step->rc = 0;
 	for (uint32_t i = 0; i < nr; i++) {
-		if (kv_seq_len(work[i].seq->kv) < work[i].seq->nr_prompt)
-			prompt_tokens += work[i].nr_tokens;
-		out[i].status = gather(e, &work[i], i);
-		work[i].seq->failed |= out[i].status != 0;
-	}
-	if (!a->nr_rows)
-		return 0;
-	rc = compute(e);
-	if (rc) {
-		undo(e, work, nr, rc, out);
-		return rc == -EIO ? rc : 0;
-	}
-	atomic_fetch_add(&e->nr_steps, 1);
-	atomic_fetch_add(&e->prompt_tokens, prompt_tokens);
-	for (uint32_t i = 0; i < a->nr_out; i++) {
-		uint32_t entry = a->entry_of_out[i];
+		struct step_entry *entry = &step->entries[i];
+		struct tarn_seq *seq = work[i].seq;
 
-		if (a->samples[i].is_given)
-			take_score(work[entry].seq, &a->samples[i]);
-		else
-			take_sample(e, work[entry].seq, &a->samples[i],
-				    &out[entry]);
+		entry->seq = seq;
+		entry->status = gather(e, step, &work[i]);
+		entry->end = kv_seq_len(seq->kv);
+		/* It is told of at the end: till then nobody knows to leave it out. */
+		if (entry->status)
+			step->may_be_followed = false;
+		seq->failed |= entry->status != 0;
+		seq->nr_steps++;
+		step->nr_entries++;
 	}
-	for (uint32_t i = 0; i < nr; i++) {
-		if (out[i].status)
-			continue;
-		seal_prompt(work[i].seq);
-		kv_seq_prepare(work[i].seq->kv);
-	}
+	e->nr_begun++;
+	if (a->nr_rows)
+		step->rc = start(e, step);
+	if (!step->rc)
+		expect_tokens(step);
+	else
+		step->may_be_followed = false;
 	return 0;
-}
-
-const float *tarn_step_logits(const struct tarn_engine *e, uint32_t i)
-{
-	for (uint32_t row = 0; row < e->step.nr_out; row++)
-		if (e->step.entry_of_out[row] == i &&
-		    !e->step.samples[row].is_given)
-			return e->backend->ops->logits_row(e->backend, row);
-	return NULL;
 }

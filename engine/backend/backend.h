@@ -6,8 +6,9 @@
  *
  * Weights are declared one by one, then loaded together. A step is recorded
  * between begin() and submit(): the calls between them describe work on named
- * activation slots; submit() computes it and returns when results are there. Activations
- * live in the device in whatever format its numerics id says.
+ * activation slots; submit() starts it and wait() returns when results are there. A step may
+ * be recorded and submitted while the one before is computed, and take tokens that the host does
+ * not know yet from it. Activations live in the device in whatever format its numerics id says.
  *
  * Threads: one driver thread. Errors: -errno.
  */
@@ -29,6 +30,8 @@ enum {
 	/* Query rows a unit of an attention plan may have: enough to reuse each key well. */
 	BACKEND_UNIT_ROWS = 32,
 	BACKEND_NONE = -1, /* "no such vector" in the calls below */
+	BACKEND_MAX_STARTED =
+		2, /* steps that were submitted and not waited for */
 };
 
 /* Activations of a batch: rows of one step. */
@@ -81,7 +84,8 @@ struct backend_tensor {
 /* One step's batch. Arrays stay the caller's and untouched until submit() returned. */
 struct backend_batch {
 	uint32_t nr_rows; /* M */
-	const int32_t *tokens; /* [M] */
+	/* [M] ids; ~i: what was drawn by sample i of the step before, which keeps_token(). */
+	const int32_t *tokens;
 	const uint32_t *positions; /* [M] */
 	/* Where row r's K and V go: the tile of stream s that holds its position. */
 	uint8_t *const *tiles[BACKEND_MAX_STREAMS]; /* [M] */
@@ -229,9 +233,27 @@ struct backend_ops {
 	/* Draw from the rows of LOGITS, samples[i] from row i. */
 	void (*sample)(struct backend *b, struct backend_sample *samples,
 		       uint32_t nr);
-	/* Compute what was recorded. Return: 0, -ENOMEM, -EIO (the device is lost). */
+	/*
+	 * Whether the token of such a sample stays where the next step finds it, and no step that
+	 * is recorded behind this one harms it.
+	 */
+	bool (*keeps_token)(const struct backend *b,
+			    const struct backend_sample *sample);
+	/*
+	 * Start what was recorded; at most BACKEND_MAX_STARTED, and behind one whose samples do
+	 * not all keep their tokens none. Return: 0; -ENOMEM, -EIO (the device is lost): nothing
+	 * of it is or will be computed.
+	 */
 	int (*submit)(struct backend *b);
-	/* Row @i of LOGITS in host memory, float [n_vocab]; valid until the next begin(). */
+	/*
+	 * Until the oldest step that was submitted and not waited for is computed, its samples
+	 * filled in. Return: 0, -ENOMEM, -EIO.
+	 */
+	int (*wait)(struct backend *b);
+	/*
+	 * Row @i of LOGITS of the step that was waited for last, in host memory, float [n_vocab];
+	 * valid until the next begin(). NULL: the device failed.
+	 */
 	const float *(*logits_row)(struct backend *b, uint32_t i);
 	/* The stream that steps run on, a CUstream; NULL where the CPU computes. */
 	void *(*stream)(struct backend *b);

@@ -46,7 +46,9 @@ static const struct backend_ops cpu_ops = {
 	.gated = cpu_gated,
 	.logits = cpu_logits,
 	.sample = cpu_sample,
+	.keeps_token = cpu_keeps_token,
 	.submit = cpu_submit,
+	.wait = cpu_wait,
 	.logits_row = cpu_logits_row,
 };
 

@@ -184,7 +184,8 @@ int cpu_prepare(struct backend *b, const struct backend_shape *shape, char *err,
 		rc = prepare_threads(cpu);
 	if (!rc)
 		rc = prepare_ropes(cpu);
-	return rc;
+	cpu->drawn = calloc(rows, sizeof(*cpu->drawn));
+	return !rc && !cpu->drawn ? -ENOMEM : rc;
 }
 
 void cpu_buffers_free(struct cpu_backend *cpu)
@@ -202,6 +203,7 @@ void cpu_buffers_free(struct cpu_backend *cpu)
 		free(cpu->cos_sin[i]);
 	}
 	free(cpu->attn_slots);
+	free(cpu->drawn);
 	free(cpu->ops);
 	free(cpu->shares);
 }

@@ -30,9 +30,12 @@ static void exec_embed(struct cpu_backend *cpu, const struct cpu_op *op,
 	while (work_share_take(op->share, thread, &first, &end)) {
 		for (uint32_t i = first; i < end; i++) {
 			float *row = x->f + i * x->stride;
+			int32_t token = cpu->batch.tokens[i];
 
-			pack_row_f32(&op->mats[0]->packed,
-				     (uint32_t)cpu->batch.tokens[i], row);
+			if (token < 0)
+				token = cpu->drawn[~token];
+			pack_row_f32(&op->mats[0]->packed, (uint32_t)token,
+				     row);
 			if (op->scale != 1.0f)
 				cpu->kernels->scale(row, op->scale, x->width);
 		}

@@ -118,7 +118,10 @@ struct cpu_backend {
 	size_t attn_slot_capacity; /* floats */
 	struct cpu_thread *per_thread; /* [nr_threads] */
 
+	int32_t *drawn; /* [max_rows] tokens of the last step */
 	struct backend_batch batch;
+	struct backend_sample *samples;
+	uint32_t nr_samples;
 	struct cpu_op *ops;
 	uint32_t nr_ops, op_capacity;
 	uint8_t *shares; /* work_share structures of this step */
@@ -185,7 +188,10 @@ void cpu_gated(struct backend *b, enum backend_slot src, int gate, int up,
 void cpu_logits(struct backend *b, int norm_vector, float eps, int matrix,
 		float softcap);
 void cpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr);
+bool cpu_keeps_token(const struct backend *b,
+		     const struct backend_sample *sample);
 int cpu_submit(struct backend *b);
+int cpu_wait(struct backend *b);
 
 /* cpu_linear.c: this thread's part of a LINEAR or GATED operation. */
 void cpu_exec_linear(struct cpu_backend *cpu, const struct cpu_op *op,

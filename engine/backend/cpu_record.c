@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Recording of a step: each call of the table appends one operation and says
- * how its work is shared out; submit() hands all of them to cpu_exec.c. Driver
- * thread.
+ * how its work is shared out; submit() hands all of them to cpu_exec.c, and returns when they are
+ * done. Driver thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -101,6 +101,8 @@ int cpu_begin(struct backend *b, const struct backend_batch *batch)
 	int rc;
 
 	cpu->batch = *batch;
+	cpu->samples = NULL;
+	cpu->nr_samples = 0;
 	cpu->nr_ops = 0;
 	cpu->nr_shares = 0;
 	cpu->error = 0;
@@ -297,11 +299,22 @@ void cpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr)
 
 	if (!nr)
 		return;
+	cpu->samples = samples;
+	cpu->nr_samples = nr;
 	op = record(cpu, CPU_OP_SAMPLE, nr);
 	op->samples = samples;
 	op->share = new_share(cpu, nr, 1);
 }
 
+bool cpu_keeps_token(const struct backend *b,
+		     const struct backend_sample *sample)
+{
+	(void)b;
+	(void)sample;
+	return true;
+}
+
+/* There is nothing to gain from going on meanwhile: all cores compute. */
 int cpu_submit(struct backend *b)
 {
 	struct cpu_backend *cpu = to_cpu(b);
@@ -313,5 +326,13 @@ int cpu_submit(struct backend *b)
 		place_share(cpu, &cpu->ops[i].prepare_share);
 	}
 	cpu_execute(cpu);
+	for (uint32_t i = 0; i < cpu->nr_samples; i++)
+		cpu->drawn[i] = cpu->samples[i].token;
+	return 0;
+}
+
+int cpu_wait(struct backend *b)
+{
+	(void)b;
 	return 0;
 }

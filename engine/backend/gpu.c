@@ -115,7 +115,9 @@ static const struct backend_ops gpu_ops = {
 	.gated = gpu_gated,
 	.logits = gpu_logits,
 	.sample = gpu_sample,
+	.keeps_token = gpu_keeps_token,
 	.submit = gpu_submit,
+	.wait = gpu_wait,
 	.stream = gpu_stream,
 	.logits_row = gpu_logits_row,
 };
@@ -217,6 +219,7 @@ int backend_gpu_create(const struct backend_options *options,
 		return -ENOMEM;
 	memset(gpu, 0, sizeof(*gpu));
 	gpu->base.ops = &gpu_ops;
+	gpu->step = &gpu->steps[0];
 	rc = gpu_driver_get(&gpu->driver, why, sizeof(why));
 	if (rc)
 		snprintf(err, errlen, "device cuda: %s", why);

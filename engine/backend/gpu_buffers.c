@@ -197,6 +197,11 @@ static int prepare_inside(struct gpu_backend *gpu)
 	if (!rc)
 		rc = gpu_attn_prepare(gpu);
 	if (!rc)
+		rc = gpu_sample_reserve(gpu);
+	for (uint32_t i = 0; i < BACKEND_MAX_STARTED && !rc; i++)
+		rc = gpu_errno(gpu_base(gpu)->EventCreate(
+			&gpu->steps[i].done, CUDA_EVENT_NO_TIMING));
+	if (!rc)
 		rc = gpu_reserve_out(gpu, 1);
 	if (!rc)
 		rc = gpu_reserve_positions(gpu, 4096);
@@ -389,16 +394,20 @@ static uint32_t list_parts(struct gpu_backend *gpu, struct part *parts)
 
 static int reserve_staging(struct gpu_backend *gpu, uint64_t bytes)
 {
-	uint64_t had = gpu->inputs.bytes;
+	struct gpu_step *step = gpu->step;
 	int rc = gpu_reserve(gpu, &gpu->inputs, bytes);
 
-	if (rc || (gpu->staging && gpu->inputs.bytes == had))
+	if (rc || step->staging_bytes >= bytes)
 		return rc;
-	if (gpu->staging)
-		(void)gpu->driver->MemFreeHost(gpu->staging);
-	gpu->staging = NULL;
-	return gpu_errno(gpu->driver->MemHostAlloc((void **)&gpu->staging,
-						   gpu->inputs.bytes, 0));
+	if (step->staging)
+		(void)gpu->driver->MemFreeHost(step->staging);
+	step->staging = NULL;
+	step->staging_bytes = 0;
+	rc = gpu_errno(gpu->driver->MemHostAlloc((void **)&step->staging,
+						 gpu->inputs.bytes, 0));
+	if (!rc)
+		step->staging_bytes = gpu->inputs.bytes;
+	return rc;
 }
 
 /* Bytes from a part's start to the next one's. */
@@ -423,14 +432,14 @@ int gpu_stage_batch(struct gpu_backend *gpu)
 	memset(gpu->key, 0, sizeof(gpu->key));
 	for (uint32_t i = 0; i < nr; i++) {
 		if (parts[i].nr)
-			memcpy(gpu->staging + bytes, parts[i].data,
+			memcpy(gpu->step->staging + bytes, parts[i].data,
 			       parts[i].nr * parts[i].elem_bytes);
 		*parts[i].addr = gpu->inputs.addr + bytes;
 		gpu->key[i] = room_bytes(gpu, &parts[i]);
 		bytes += gpu->key[i];
 	}
 	return gpu_errno(gpu->driver->MemcpyHtoDAsync(
-		gpu->inputs.addr, gpu->staging, bytes, gpu->stream));
+		gpu->inputs.addr, gpu->step->staging, bytes, gpu->stream));
 }
 
 void gpu_buffers_free(struct gpu_backend *gpu)
@@ -450,8 +459,14 @@ void gpu_buffers_free(struct gpu_backend *gpu)
 	}
 	for (uint32_t i = 0; i < BACKEND_MAX_STREAMS; i++)
 		gpu_plan_free(&gpu->plans[i]);
-	if (gpu->staging)
-		(void)gpu->driver->MemFreeHost(gpu->staging);
+	for (uint32_t i = 0; i < BACKEND_MAX_STARTED; i++) {
+		struct gpu_step *step = &gpu->steps[i];
+
+		if (step->staging)
+			(void)gpu->driver->MemFreeHost(step->staging);
+		if (step->done)
+			(void)gpu_base(gpu)->EventDestroy(step->done);
+	}
 	if (gpu->host_logits)
 		(void)gpu->driver->MemFreeHost(gpu->host_logits);
 	free(gpu->is_fetched);

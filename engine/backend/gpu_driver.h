@@ -70,6 +70,7 @@ _Static_assert(sizeof(struct gpu_launch_config) == 56, "CUlaunchConfig");
 	  (cuda_addr to, const void *from, size_t bytes, cuda_stream stream)) \
 	X(cuMemcpyDtoHAsync, MemcpyDtoHAsync, 3020,                           \
 	  (void *to, cuda_addr from, size_t bytes, cuda_stream stream))       \
+	X(cuEventSynchronize, EventSynchronize, 2000, (cuda_event event))     \
 	X(cuStreamBeginCapture, StreamBeginCapture, 10010,                    \
 	  (cuda_stream stream, int mode))                                     \
 	X(cuStreamEndCapture, StreamEndCapture, 10000,                        \

@@ -6,7 +6,9 @@
  * drawing tokens (gpu_sample.c).
  *
  * A step is put on one stream as it is recorded, so the device works while the
- * host still records; submit() waits for it and draws tokens on the host. The
+ * host still records, or runs the step before; wait() waits for its event and draws tokens on
+ * the host that the device did not. What the host writes for a step and reads of it is there
+ * twice; memory of the device once: the stream keeps its uses apart. The
  * residual and what matrices put out are float32, what they take in is bf16.
  * Driver thread throughout.
  */
@@ -125,6 +127,16 @@ struct gpu_plan {
 	struct gpu_attn_tensor_map decode_block, prefill_block, tile;
 };
 
+/* What the host and the device hand each other of one step, until it was waited for. */
+struct gpu_step {
+	uint8_t *staging; /* pinned: inputs */
+	uint64_t staging_bytes;
+	uint8_t *host_samples; /* pinned: rows, then results [max_rows] */
+	struct backend_sample *samples; /* the engine's */
+	uint32_t nr_samples, nr_device_samples;
+	cuda_event done;
+};
+
 struct gpu_backend {
 	struct backend base; /* first: struct backend * is cast to this */
 	const struct gpu_driver *driver;
@@ -161,18 +173,19 @@ struct gpu_backend {
 	bool has_branch; /* y waits to be added to x */
 	int biases[GPU_NR_BIASES]; /* of q, k and v, which rope_append() adds */
 
+	struct gpu_step steps[BACKEND_MAX_STARTED];
+	struct gpu_step *step; /* recorded now, or next */
+	uint32_t nr_started;
 	struct gpu_mem inputs; /* of a step */
-	uint8_t *staging; /* pinned, inputs.bytes */
-	uint64_t nr_staged;
 	float *host_logits; /* pinned [out_capacity][logits_stride] */
 	uint8_t *is_fetched; /* [out_capacity] rows of host_logits that are this step's */
 	uint32_t logits_stride; /* floats */
 
 	void **sample_scratch; /* [threads] */
 	struct work_share *sample_share;
-	struct gpu_mem samples_mem; /* rows and results of the kernel */
-	uint8_t *host_samples; /* pinned, samples_mem.bytes */
-	uint32_t nr_device_samples;
+	struct gpu_mem
+		samples_mem; /* rows of the kernel, then results, as in gpu_step */
+	cuda_addr results; /* there: those of the last step, whose tokens the next one takes */
 
 	/* gpu_graph.c */
 	enum gpu_mode mode;
@@ -186,8 +199,6 @@ struct gpu_backend {
 	struct backend_batch batch;
 	cuda_addr tokens, positions, out_rows;
 	struct gpu_plan plans[BACKEND_MAX_STREAMS];
-	struct backend_sample *samples;
-	uint32_t nr_samples;
 	int error; /* first failure while recording */
 };
 
@@ -269,6 +280,7 @@ void gpu_logits(struct backend *b, int norm_vector, float eps, int matrix,
 		float softcap);
 void gpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr);
 int gpu_submit(struct backend *b);
+int gpu_wait(struct backend *b);
 const float *gpu_logits_row(struct backend *b, uint32_t i);
 
 /* gpu_linear.c: out [nr_rows][out_stride] float32 = rows of @input times @matrix */
@@ -296,9 +308,13 @@ void gpu_graph_end(struct gpu_backend *gpu);
 void gpu_graph_free(struct gpu_backend *gpu);
 
 /* gpu_sample.c */
+bool gpu_keeps_token(const struct backend *b,
+		     const struct backend_sample *sample);
+/* Scratch of the host; then, inside, what the kernel reads and writes. Return: 0, -ENOMEM, -EIO. */
 int gpu_sample_prepare(struct gpu_backend *gpu);
-/* After the stream: results of the device's rows, and the host's rows drawn. */
-void gpu_take_samples(struct gpu_backend *gpu);
+int gpu_sample_reserve(struct gpu_backend *gpu);
+/* After the step: results of the device's rows, and the host's rows drawn. */
+void gpu_take_samples(struct gpu_backend *gpu, const struct gpu_step *step);
 void gpu_sample_free(struct gpu_backend *gpu);
 
 /* gpu_plan.c: sort a stream's plan. Return: 0, -ENOMEM. */

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls of a step on the GPU: each launches its kernels on the stream at
- * once; submit() waits for them. Driver thread, from begin() to submit() with
+ * once; wait() waits for them. Driver thread, from begin() to submit() with
  * the device's context current.
  */
 #include <string.h>
 
 #include "engine/backend/gpu_private.h"
+#include "kernels/cuda/sample_params.h"
+
+/* Where embed finds a token that was drawn. */
+_Static_assert(offsetof(struct gpu_sample_result, token) == 0, "drawn");
 
 static float *floats(cuda_addr addr)
 {
@@ -44,7 +48,7 @@ int gpu_begin(struct backend *b, const struct backend_batch *batch)
 	if (rc)
 		return rc;
 	gpu->batch = *batch;
-	gpu->nr_samples = gpu->nr_device_samples = 0;
+	gpu->step->nr_samples = gpu->step->nr_device_samples = 0;
 	gpu->has_branch = false;
 	gpu->error = 0;
 	for (uint32_t i = 0; i < batch->nr_rows; i++)
@@ -78,6 +82,9 @@ void gpu_embed(struct backend *b, int matrix, float scale)
 	struct gpu_embed_params p = {
 		.table = (const void *)(uintptr_t)m->table,
 		.tokens = (const void *)(uintptr_t)gpu->tokens,
+		.drawn = (const void *)(uintptr_t)gpu->results,
+		.drawn_stride =
+			sizeof(struct gpu_sample_result) / sizeof(int32_t),
 		.out = floats(gpu->x),
 		.row_bytes = m->row_bytes,
 		.type = m->table_type,
@@ -298,10 +305,37 @@ int gpu_submit(struct backend *b)
 {
 	struct gpu_backend *gpu = to_gpu(b);
 
-	/* Waited for even after a failure: what was launched reads the step's inputs. */
-	gpu_note(gpu, gpu_base(gpu)->StreamSynchronize(gpu->stream));
-	gpu_leave(gpu);
 	if (!gpu->error)
-		gpu_take_samples(gpu);
-	return gpu->error;
+		gpu_note(gpu, gpu_base(gpu)->EventRecord(gpu->step->done,
+							 gpu->stream));
+	/* Waited for after a failure: what was launched reads the step's inputs. */
+	if (gpu->error)
+		(void)gpu_base(gpu)->StreamSynchronize(gpu->stream);
+	gpu_leave(gpu);
+	if (gpu->error)
+		return gpu->error;
+	gpu->nr_started++;
+	gpu->step = gpu->step == gpu->steps ? gpu->steps + 1 : gpu->steps;
+	return 0;
+}
+
+int gpu_wait(struct backend *b)
+{
+	struct gpu_backend *gpu = to_gpu(b);
+	/* Of two, the one that is next again. */
+	struct gpu_step *step = gpu->nr_started == BACKEND_MAX_STARTED ?
+					gpu->step :
+					gpu->steps + (gpu->step == gpu->steps);
+	int rc = gpu_enter(gpu);
+
+	gpu->nr_started--;
+	if (!rc) {
+		rc = gpu_errno(gpu->driver->EventSynchronize(step->done));
+		gpu_leave(gpu);
+	}
+	if (rc)
+		gpu->error = rc;
+	else
+		gpu_take_samples(gpu, step);
+	return rc;
 }

@@ -61,21 +61,29 @@ static void fill_row(const struct backend_sample *s, uint32_t row,
 		       out->nr_banned * sizeof(*s->banned));
 }
 
-/* Rows and results, on both sides. */
-static int reserve(struct gpu_backend *gpu, uint32_t nr)
+bool gpu_keeps_token(const struct backend *b,
+		     const struct backend_sample *sample)
 {
-	uint64_t bytes = (uint64_t)nr * (sizeof(struct gpu_sample_row) +
-					 sizeof(struct gpu_sample_result));
-	uint64_t had = gpu->samples_mem.bytes;
+	return is_for_device((const struct gpu_backend *)b, sample);
+}
+
+static uint64_t rows_bytes(const struct gpu_backend *gpu)
+{
+	return (uint64_t)gpu->shape.max_rows * sizeof(struct gpu_sample_row);
+}
+
+/* Rows and results, on both sides: never moved, for a step reads what the one before drew. */
+int gpu_sample_reserve(struct gpu_backend *gpu)
+{
+	uint64_t bytes =
+		rows_bytes(gpu) + (uint64_t)gpu->shape.max_rows *
+					  sizeof(struct gpu_sample_result);
 	int rc = gpu_reserve(gpu, &gpu->samples_mem, bytes);
 
-	if (rc || (gpu->host_samples && gpu->samples_mem.bytes == had))
-		return rc;
-	if (gpu->host_samples)
-		(void)gpu->driver->MemFreeHost(gpu->host_samples);
-	gpu->host_samples = NULL;
-	rc = gpu_errno(gpu->driver->MemHostAlloc((void **)&gpu->host_samples,
-						 gpu->samples_mem.bytes, 0));
+	gpu->results = gpu->samples_mem.addr + rows_bytes(gpu);
+	for (uint32_t i = 0; i < BACKEND_MAX_STARTED && !rc; i++)
+		rc = gpu_errno(gpu->driver->MemHostAlloc(
+			(void **)&gpu->steps[i].host_samples, bytes, 0));
 	/* Results are copied whole, also what a row did not ask for. */
 	if (!rc)
 		rc = gpu_errno(gpu_base(gpu)->MemsetD8Async(
@@ -86,14 +94,14 @@ static int reserve(struct gpu_backend *gpu, uint32_t nr)
 
 static void launch(struct gpu_backend *gpu, uint32_t nr)
 {
-	uint64_t rows_bytes = (uint64_t)nr * sizeof(struct gpu_sample_row);
 	uint64_t bytes = (uint64_t)nr * sizeof(struct gpu_sample_result);
-	cuda_addr rows = gpu->samples_mem.addr, results = rows + rows_bytes;
+	uint8_t *host = gpu->step->host_samples;
+	cuda_addr rows = gpu->samples_mem.addr;
 	uint32_t cluster = gpu_sample_cluster(nr, gpu->nr_sms);
 	struct gpu_sample_params p = {
 		.logits = (const float *)(uintptr_t)gpu->logits.addr,
 		.rows = (const void *)(uintptr_t)rows,
-		.results = (void *)(uintptr_t)results,
+		.results = (void *)(uintptr_t)gpu->results,
 		.n_vocab = gpu->shape.n_vocab,
 		.stride = gpu->logits_stride,
 	};
@@ -107,49 +115,44 @@ static void launch(struct gpu_backend *gpu, uint32_t nr)
 		.is_after_copy = true,
 	};
 
-	gpu_note(gpu, gpu->driver->MemcpyHtoDAsync(rows, gpu->host_samples,
-						   rows_bytes, gpu->stream));
+	gpu_note(gpu, gpu->driver->MemcpyHtoDAsync(
+			      rows, host, nr * sizeof(struct gpu_sample_row),
+			      gpu->stream));
 	gpu_launch(gpu, gpu->kernels.sample, &grid, &p);
-	gpu_note(gpu,
-		 gpu->driver->MemcpyDtoHAsync(gpu->host_samples + rows_bytes,
-					      results, bytes, gpu->stream));
+	gpu_note(gpu, gpu->driver->MemcpyDtoHAsync(host + rows_bytes(gpu),
+						   gpu->results, bytes,
+						   gpu->stream));
 }
 
 void gpu_sample(struct backend *b, struct backend_sample *samples, uint32_t nr)
 {
 	struct gpu_backend *gpu = to_gpu(b);
-	struct gpu_sample_row *rows;
+	struct gpu_step *step = gpu->step;
+	struct gpu_sample_row *rows = (void *)step->host_samples;
 	uint32_t nr_device = 0;
-	int rc = nr ? reserve(gpu, nr) : 0;
 
-	gpu->samples = samples;
-	gpu->nr_samples = nr;
-	gpu->nr_device_samples = 0;
-	if (rc && !gpu->error)
-		gpu->error = rc;
+	step->samples = samples;
+	step->nr_samples = nr;
 	if (gpu->error || !nr)
 		return;
-	rows = (struct gpu_sample_row *)gpu->host_samples;
 	for (uint32_t i = 0; i < nr; i++) {
 		if (is_for_device(gpu, &samples[i]))
 			fill_row(&samples[i], i, &rows[nr_device++]);
 		else
 			gpu_fetch_logits(gpu, i);
 	}
-	gpu->nr_device_samples = nr_device;
+	step->nr_device_samples = nr_device;
 	if (nr_device)
 		launch(gpu, nr_device);
 }
 
-static void take_results(struct gpu_backend *gpu)
+static void take_results(struct gpu_backend *gpu, const struct gpu_step *step)
 {
 	const struct gpu_sample_result *r =
-		(const void *)(gpu->host_samples +
-			       gpu->nr_device_samples *
-				       sizeof(struct gpu_sample_row));
+		(const void *)(step->host_samples + rows_bytes(gpu));
 
-	for (uint32_t i = 0; i < gpu->nr_samples; i++) {
-		struct backend_sample *s = &gpu->samples[i];
+	for (uint32_t i = 0; i < step->nr_samples; i++) {
+		struct backend_sample *s = &step->samples[i];
 
 		if (!is_for_device(gpu, s))
 			continue;
@@ -169,6 +172,7 @@ static void take_results(struct gpu_backend *gpu)
 
 struct host_job {
 	struct gpu_backend *gpu;
+	const struct gpu_step *step;
 	struct work_share *share;
 };
 
@@ -180,27 +184,30 @@ static void host_thread(void *arg, uint32_t thread)
 
 	while (work_share_take(job->share, thread, &first, &end))
 		for (uint32_t i = first; i < end; i++)
-			if (!is_for_device(gpu, &gpu->samples[i]))
+			if (!is_for_device(gpu, &job->step->samples[i]))
 				sample_row(cpu_kernels_best(),
 					   gpu->host_logits +
 						   (size_t)i *
 							   gpu->logits_stride,
-					   gpu->shape.n_vocab, &gpu->samples[i],
+					   gpu->shape.n_vocab,
+					   &job->step->samples[i],
 					   gpu->sample_scratch[thread]);
 }
 
-void gpu_take_samples(struct gpu_backend *gpu)
+void gpu_take_samples(struct gpu_backend *gpu, const struct gpu_step *step)
 {
-	struct host_job job = { .gpu = gpu, .share = gpu->sample_share };
+	struct host_job job = { .gpu = gpu,
+				.step = step,
+				.share = gpu->sample_share };
 
 	/* Which rows are the device's is asked again: nothing it depends on has changed by then. */
-	if (gpu->nr_device_samples < gpu->nr_samples) {
+	if (step->nr_device_samples < step->nr_samples) {
 		work_share_init(job.share, threads_nr(gpu->threads),
-				gpu->nr_samples, 1);
+				step->nr_samples, 1);
 		threads_run(gpu->threads, host_thread, &job);
 	}
-	if (gpu->nr_device_samples)
-		take_results(gpu);
+	if (step->nr_device_samples)
+		take_results(gpu, step);
 }
 
 int gpu_sample_prepare(struct gpu_backend *gpu)
@@ -231,6 +238,8 @@ void gpu_sample_free(struct gpu_backend *gpu)
 	free(gpu->sample_share);
 	if (gpu->samples_mem.addr)
 		(void)gpu->driver->MemFree(gpu->samples_mem.addr);
-	if (gpu->host_samples)
-		(void)gpu->driver->MemFreeHost(gpu->host_samples);
+	for (uint32_t i = 0; i < BACKEND_MAX_STARTED; i++)
+		if (gpu->steps[i].host_samples)
+			(void)gpu->driver->MemFreeHost(
+				gpu->steps[i].host_samples);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Embedding: the residual's first value is a row of the model's table, expanded
- * from the file's own codes to float32 and scaled. A CTA a token.
+ * from the file's own codes to float32 and scaled. A CTA a token;
+ * a token that the step before drew is read where it lies, before the host knows it.
  * Bytes: a row of the table, 4 a column out. Bound: the launch.
  */
 #include "kernels/cuda/layer_params.h"
@@ -59,9 +60,13 @@ extern "C" __global__ void __launch_bounds__(GPU_ROW_THREADS)
 {
 	const uint8_t *row;
 	float *out = p.out + (size_t)blockIdx.x * p.nr_cols;
+	int32_t token;
 
 	grid_begin();
-	row = (const uint8_t *)p.table + (uint64_t)(uint32_t)p.tokens[blockIdx.x] * p.row_bytes;
+	token = p.tokens[blockIdx.x];
+	if (token < 0)
+		token = p.drawn[(size_t)~token * p.drawn_stride];
+	row = (const uint8_t *)p.table + (uint64_t)(uint32_t)token * p.row_bytes;
 	for (uint32_t k = threadIdx.x; k < p.nr_cols; k += GPU_ROW_THREADS)
 		out[k] = __fmul_rn(value_at(&p, row, k), p.scale);
 }

@@ -32,11 +32,13 @@ enum gpu_embed_type {
 /* embed: grid nr_rows, block GPU_ROW_THREADS. */
 struct gpu_embed_params {
 	const void *table; /* the file's rows, row_bytes each */
-	const int32_t *tokens; /* [nr_rows] */
+	const int32_t *tokens; /* [nr_rows] ids; ~i: what lies at drawn[i * drawn_stride] */
+	const int32_t *drawn; /* in device memory, by the step before */
 	float *out; /* [nr_rows][nr_cols] */
 	uint64_t row_bytes;
 	uint32_t type; /* enum gpu_embed_type */
 	uint32_t nr_cols;
+	uint32_t drawn_stride;
 	float scale;
 };
 

@@ -32,6 +32,13 @@ struct standin_config {
 	uint64_t most_addresses; /* largest reservation; 0: any */
 	/* A touch of a device's address by the CPU is SIGSEGV; standin_cpu() says where it may. */
 	bool is_hidden;
+	/*
+	 * What a stream was given is done when it is waited for, or a few questions after it was
+	 * asked for first, not at once.
+	 */
+	bool is_lazy;
+	/* Kernels compute, in the order of their stream, what cuda_standin_model.c says. */
+	bool has_model;
 	/* Called at each call with its name: what it shall answer, CUDA_OK: go on. */
 	cuda_status (*fail)(const char *name);
 };

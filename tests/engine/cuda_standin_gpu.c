@@ -330,6 +330,9 @@ static cuda_status LaunchKernelEx(const struct gpu_launch_config *config,
 	record(config->stream == standin_captured && capture ? &capture->list :
 							       &launched,
 	       config, function, cluster, params);
+	if (standin.has_model && config->stream != standin_captured)
+		standin_add_kernel(config->stream,
+				   &launched.data[launched.nr - 1]);
 	return standin_leave(CUDA_OK);
 }
 
@@ -422,6 +425,9 @@ static cuda_status GraphLaunch(gpu_graph_exec exec, cuda_stream stream)
 	    stream == standin_captured)
 		return standin_leave(CUDA_INVALID_VALUE);
 	append_records(&launched, &((gpu_graph)exec)->list);
+	for (size_t i = 0; standin.has_model && i < ((gpu_graph)exec)->list.nr;
+	     i++)
+		standin_add_kernel(stream, &((gpu_graph)exec)->list.data[i]);
 	return standin_leave(CUDA_OK);
 }
 
@@ -605,6 +611,7 @@ TensorMapEncodeTiled(struct gpu_attn_tensor_map *out, int type, uint32_t rank,
 
 /* ---- finding them -------------------------------------------------------- */
 
+#define EventSynchronize standin_EventSynchronize
 #define MemcpyHtoDAsync standin_MemcpyHtoDAsync
 #define MemcpyDtoHAsync standin_MemcpyDtoHAsync
 

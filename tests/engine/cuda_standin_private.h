@@ -37,6 +37,12 @@ uint8_t *standin_plain(uint64_t addr, uint64_t bytes);
 extern cuda_stream standin_captured;
 /* Entry points of gpu_driver.h; NULL: not one of them. */
 void *standin_find_gpu(const char *name, int version);
+struct standin_record;
+/* A kernel that computes, behind what the stream was given so far. */
+void standin_add_kernel(cuda_stream stream,
+			const struct standin_record *record);
+/* What it computes. */
+void standin_model_run(const struct standin_record *record);
 /* That range is unmapped: a kernel that uses it and has not ended would fault. */
 void standin_check_uses(uint64_t addr, uint64_t bytes);
 
@@ -49,6 +55,7 @@ cuda_status standin_EventCreate(cuda_event *out, unsigned int flags);
 cuda_status standin_EventDestroy(cuda_event event);
 cuda_status standin_EventRecord(cuda_event event, cuda_stream stream);
 cuda_status standin_EventQuery(cuda_event event);
+cuda_status standin_EventSynchronize(cuda_event event);
 cuda_status standin_MemsetD8Async(cuda_addr addr, unsigned char value,
 				  size_t bytes, cuda_stream stream);
 cuda_status standin_MemcpyDtoDAsync(cuda_addr to, cuda_addr from, size_t bytes,

@@ -7,9 +7,13 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "tests/engine/cuda_standin_gpu.h"
 #include "tests/engine/cuda_standin_private.h"
 
-enum { MAX_WORK = 64 };
+enum {
+	MAX_WORK = 1024,
+	LAZY_QUERIES = 4, /* of an event, until it is done */
+};
 
 /* A use of memory by a kernel; or rows of bytes that are copied or set at its end. */
 struct work {
@@ -19,13 +23,16 @@ struct work {
 	bool is_copy, is_set;
 	const void *host_from; /* of a copy from the host */
 	void *host_to; /* of one to it */
+	struct standin_record *kernel; /* one that computes; owned */
 	uint8_t value;
 	uint64_t ticket;
+	uint64_t after; /* tickets of the stream that were issued before it came */
 };
 
 struct cuda_stream_opaque {
 	bool is_held;
 	uint64_t issued, done; /* tickets */
+	uint32_t nr_queries;
 	struct work work[MAX_WORK];
 	int nr_work;
 	cuda_event waits[MAX_WORK];
@@ -54,6 +61,21 @@ static cuda_stream new_stream(bool is_held)
 	return stream;
 }
 
+static void add(cuda_stream stream, struct work work)
+{
+	work.after = stream->issued;
+	stream->work[stream->nr_work++] = work;
+}
+
+/* A device that is lost runs nothing any more. */
+static void drop_work(cuda_stream stream)
+{
+	for (int i = 0; i < stream->nr_work; i++)
+		free(stream->work[i].kernel);
+	stream->nr_work = 0;
+	stream->nr_waits = 0;
+}
+
 cuda_status standin_StreamCreate(cuda_stream *out, unsigned int flags)
 {
 	(void)flags;
@@ -67,6 +89,7 @@ cuda_status standin_StreamCreate(cuda_stream *out, unsigned int flags)
 
 static void end_stream(cuda_stream stream)
 {
+	drop_work(stream);
 	LIST_REMOVE(stream, link);
 	stream->done = stream->issued;
 	LIST_INSERT_HEAD(&ended, stream, link);
@@ -100,39 +123,66 @@ static void run_host_copy(const struct work *w)
 		memcpy(standin_cpu_locked(at), w->host_from, w->bytes);
 }
 
-static void run_work(cuda_stream stream)
+static void run_one(const struct work *w)
 {
-	for (int i = 0; i < stream->nr_work; i++) {
-		const struct work *w = &stream->work[i];
-
-		if (w->host_to || w->host_from) {
-			run_host_copy(w);
-			continue;
-		}
-
-		for (uint64_t row = 0; row < w->nr_rows; row++) {
-			uint64_t to = w->to + row * w->to_pitch;
-			uint64_t from = w->from + row * w->from_pitch;
-
-			if ((w->is_copy || w->is_set) &&
-			    !standin_is_mapped(to, w->bytes, false))
-				standin_now.nr_violations++;
-			else if (w->is_copy)
-				memcpy(standin_cpu_locked(to),
-				       standin_cpu_locked(from), w->bytes);
-			else if (w->is_set)
-				memset(standin_cpu_locked(to), w->value,
-				       w->bytes);
-		}
+	if (w->host_to || w->host_from) {
+		run_host_copy(w);
+		return;
 	}
-	stream->nr_work = 0;
+	if (w->kernel) {
+		standin_model_run(w->kernel);
+		free(w->kernel);
+		return;
+	}
+	for (uint64_t row = 0; row < w->nr_rows; row++) {
+		uint64_t to = w->to + row * w->to_pitch;
+		uint64_t from = w->from + row * w->from_pitch;
+
+		if ((w->is_copy || w->is_set) &&
+		    !standin_is_mapped(to, w->bytes, false))
+			standin_now.nr_violations++;
+		else if (w->is_copy)
+			memcpy(standin_cpu_locked(to), standin_cpu_locked(from),
+			       w->bytes);
+		else if (w->is_set)
+			memset(standin_cpu_locked(to), w->value, w->bytes);
+	}
 }
 
-/* A device that is lost runs nothing any more. */
-static void drop_work(cuda_stream stream)
+/* What came before the ticket was issued. */
+static void run_until(cuda_stream stream, uint64_t ticket)
 {
-	stream->nr_work = 0;
-	stream->nr_waits = 0;
+	int nr = 0;
+
+	while (nr < stream->nr_work && stream->work[nr].after < ticket)
+		run_one(&stream->work[nr++]);
+	memmove(stream->work, stream->work + nr,
+		(size_t)(stream->nr_work - nr) * sizeof(stream->work[0]));
+	stream->nr_work -= nr;
+}
+
+static void run_work(cuda_stream stream)
+{
+	run_until(stream, UINT64_MAX);
+}
+
+/* All that came before the ticket has run, on a stream that nobody holds. */
+static void catch_up(cuda_stream stream, uint64_t ticket)
+{
+	if (stream->is_held)
+		return;
+	run_until(stream, ticket);
+	if (stream->done < ticket)
+		stream->done = ticket;
+	stream->nr_queries = 0;
+}
+
+static void wait_for(cuda_event event)
+{
+	if (event->stream && !is_event_done(event))
+		catch_up(event->stream, event->ticket);
+	while (!is_event_done(event))
+		pthread_cond_wait(&progress, &standin_lock);
 }
 
 cuda_status standin_StreamSynchronize(cuda_stream stream)
@@ -149,12 +199,12 @@ cuda_status standin_StreamSynchronize(cuda_stream stream)
 		drop_work(stream);
 		return standin_leave(status);
 	}
-	for (int i = 0; i < stream->nr_waits; i++) {
-		while (!is_event_done(stream->waits[i]))
-			pthread_cond_wait(&progress, &standin_lock);
-	}
+	for (int i = 0; i < stream->nr_waits; i++)
+		wait_for(stream->waits[i]);
 	stream->nr_waits = 0;
 	run_work(stream);
+	if (!stream->is_held)
+		stream->done = stream->issued;
 	return standin_leave(CUDA_OK);
 }
 
@@ -198,7 +248,7 @@ cuda_status standin_EventRecord(cuda_event event, cuda_stream stream)
 		return standin_leave(CUDA_INVALID_CONTEXT);
 	event->stream = stream;
 	event->ticket = stream ? ++stream->issued : 0;
-	if (stream && !stream->is_held)
+	if (stream && !stream->is_held && !standin.is_lazy)
 		stream->done = stream->issued;
 	return standin_leave(CUDA_OK);
 }
@@ -208,7 +258,31 @@ cuda_status standin_EventQuery(cuda_event event)
 	ENTER("cuEventQuery");
 	if (!standin_has_context())
 		return standin_leave(CUDA_INVALID_CONTEXT);
+	if (!is_event_done(event) &&
+	    ++event->stream->nr_queries >= LAZY_QUERIES)
+		catch_up(event->stream, event->ticket);
 	return standin_leave(is_event_done(event) ? CUDA_OK : CUDA_NOT_READY);
+}
+
+cuda_status standin_EventSynchronize(cuda_event event)
+{
+	ENTER("cuEventSynchronize");
+	if (!standin_has_context() || !event)
+		return standin_leave(CUDA_INVALID_CONTEXT);
+	wait_for(event);
+	if (event->stream)
+		run_until(event->stream, event->ticket);
+	return standin_leave(CUDA_OK);
+}
+
+void standin_add_kernel(cuda_stream stream, const struct standin_record *record)
+{
+	struct standin_record *copy = aligned_alloc(64, sizeof(*copy));
+
+	*copy = *record;
+	if (stream->nr_work == MAX_WORK)
+		run_work(stream);
+	add(stream, (struct work){ .kernel = copy });
 }
 
 static bool are_rows_mapped(uint64_t addr, uint64_t pitch, uint64_t bytes,
@@ -231,7 +305,7 @@ static cuda_status add_work(cuda_stream stream, struct work work)
 	    (work.is_copy && !are_rows_mapped(work.from, work.from_pitch,
 					      work.bytes, work.nr_rows)))
 		return CUDA_INVALID_VALUE;
-	stream->work[stream->nr_work++] = work;
+	add(stream, work);
 	return CUDA_OK;
 }
 
@@ -272,7 +346,7 @@ static cuda_status add_host_copy(cuda_stream stream, struct work work)
 	/* Where no more fit, the device has come that far. */
 	if (stream->nr_work == MAX_WORK)
 		run_work(stream);
-	stream->work[stream->nr_work++] = work;
+	add(stream, work);
 	return CUDA_OK;
 }
 
@@ -368,8 +442,8 @@ static void launch(cuda_stream stream, struct work work)
 	pthread_mutex_lock(&standin_lock);
 	if (stream->nr_work == MAX_WORK)
 		abort(); /* a test that lost sight of its work */
-	work.ticket = ++stream->issued;
-	stream->work[stream->nr_work++] = work;
+	add(stream, work);
+	stream->work[stream->nr_work - 1].ticket = ++stream->issued;
 	pthread_mutex_unlock(&standin_lock);
 }
 

@@ -225,6 +225,64 @@ static void work_together(struct fixture_faults *self,
 		step(self, variant, b, GPU_KIT_BATCH / NR_SEQS);
 }
 
+/* Results of the step that was begun first: those that failed go. */
+static void end_first(struct fixture_faults *self,
+		      const struct variant_faults *variant, struct batch *b,
+		      uint32_t nr, const uint32_t *at)
+{
+	struct tarn_result r[NR_SEQS];
+	int rc = tarn_step_end(self->engine, r);
+
+	ASSERT_EQ(0, standin_depth());
+	ASSERT_TRUE(!rc || is_known(rc, variant));
+	for (uint32_t i = 0; i < nr; i++) {
+		if (!b->seqs[at[i]])
+			continue;
+		if (!r[i].status) {
+			ASSERT_TRUE(r[i].has_token);
+			continue;
+		}
+		ASSERT_TRUE(is_known(r[i].status, variant))
+		{
+			TH_LOG("sequence %u: %s after %s", at[i],
+			       strerror(-r[i].status), gpu_failed_call);
+		}
+		drop(b, at[i]);
+	}
+}
+
+/* Two that decode, each step begun before the last one ended. */
+static void decode_ahead(struct fixture_faults *self,
+			 const struct variant_faults *variant, struct batch *b)
+{
+	uint32_t nr[2], at[2][NR_SEQS], nr_begun = 0, nr_ended = 0;
+
+	for (uint32_t round = 0; round < 5; round++) {
+		struct tarn_work work[NR_SEQS];
+		uint32_t *n = &nr[nr_begun % 2], *a = at[nr_begun % 2];
+
+		*n = 0;
+		for (uint32_t i = 0; i < NR_SEQS; i++) {
+			if (!b->seqs[i])
+				continue;
+			work[*n] = (struct tarn_work){ b->seqs[i], 1 };
+			a[(*n)++] = i;
+		}
+		if (*n) {
+			ASSERT_EQ(0, tarn_step_begin(self->engine, work, *n));
+			nr_begun++;
+		}
+		while (nr_begun > nr_ended &&
+		       !(*n && nr_begun - nr_ended == 1 && round < 4 &&
+			 tarn_step_may_begin(self->engine))) {
+			end_first(self, variant, b, nr[nr_ended % 2],
+				  at[nr_ended % 2]);
+			nr_ended++;
+		}
+	}
+	ASSERT_EQ(nr_begun, nr_ended);
+}
+
 /* It goes on as if nothing had been, or answers that the device is lost. */
 static void expect_alive(struct fixture_faults *self,
 			 const struct variant_faults *variant,
@@ -263,14 +321,22 @@ static struct tarn_seq *computed(struct fixture_faults *self,
 
 /* Return: whether a call failed. */
 static bool run_with_failure(struct fixture_faults *self,
-			     const struct variant_faults *variant, int nth)
+			     const struct variant_faults *variant, int nth,
+			     bool is_ahead)
 {
 	struct tarn_seq *bystander = computed(self, variant, 300);
 	struct batch b = { .seqs = { computed(self, variant, 0) } };
 	bool has_failed;
 
+	if (is_ahead) {
+		b.seqs[1] = computed(self, variant, 600);
+		ASSERT_TRUE(step(self, variant, &b, 1));
+	}
 	gpu_arm(nth, variant->failure, variant->is_lost);
-	work_together(self, variant, &b);
+	if (is_ahead)
+		decode_ahead(self, variant, &b);
+	else
+		work_together(self, variant, &b);
 	has_failed = gpu_has_failed;
 	if (!variant->is_lost)
 		standin.fail = NULL;
@@ -299,8 +365,72 @@ static bool run_with_failure(struct fixture_faults *self,
 	return has_failed;
 }
 
+/* Tokens that the next step took from one that failed were never drawn. */
+TEST_F(faults, a_step_behind_one_that_failed_fails_too)
+{
+	char err[256] = "";
+	struct tarn_seq *seq;
+	struct tarn_work work;
+	struct tarn_result r;
+
+	ASSERT_EQ(0, try_engine(self, err, sizeof(err)));
+	seq = computed(self, variant, 0);
+	work = (struct tarn_work){ seq, 1 };
+	ASSERT_EQ(0, tarn_step(self->engine, &work, 1, &r));
+	ASSERT_EQ(0, tarn_step_begin(self->engine, &work, 1));
+	ASSERT_EQ(0, tarn_step_begin(self->engine, &work, 1));
+	gpu_arm(0, variant->failure, variant->is_lost);
+	(void)tarn_step_end(self->engine, &r);
+	ASSERT_TRUE(is_known(r.status, variant));
+	if (!variant->is_lost)
+		standin.fail = NULL;
+	(void)tarn_step_end(self->engine, &r);
+	EXPECT_TRUE(r.status && is_known(r.status, variant));
+	EXPECT_FALSE(r.has_token);
+	tarn_seq_destroy(seq);
+	if (variant->is_lost)
+		return;
+	/* Nothing of the two is found again. */
+	seq = gpu_seq(self->engine, self->tokens, PROMPT);
+	EXPECT_GT(tarn_seq_cached(seq), 0);
+	EXPECT_LT(tarn_seq_cached(seq), PROMPT);
+	tarn_seq_destroy(seq);
+}
+
+static bool has_failed_to_record;
+
+static cuda_status fail_record_once(const char *name)
+{
+	if (has_failed_to_record || strcmp(name, "cuEventRecord"))
+		return CUDA_OK;
+	has_failed_to_record = true;
+	return CUDA_LAUNCH_FAILED;
+}
+
+/* What was launched of it reads memory that the next step writes. */
+TEST_F(faults, a_step_that_was_not_started_is_waited_for)
+{
+	char err[256] = "";
+	struct tarn_seq *seq;
+	struct tarn_work work;
+	struct tarn_result r;
+
+	standin.is_lazy = standin.has_model = true;
+	ASSERT_EQ(0, try_engine(self, err, sizeof(err)));
+	seq = computed(self, variant, 0);
+	work = (struct tarn_work){ seq, 1 };
+	standin.fail = fail_record_once;
+	ASSERT_EQ(0, tarn_step_begin(self->engine, &work, 1));
+	EXPECT_TRUE(has_failed_to_record);
+	EXPECT_EQ(0, standin_work_left(gpu_of(self->engine)->stream));
+	EXPECT_EQ(-EIO, tarn_step_end(self->engine, &r));
+	EXPECT_EQ(-EIO, r.status);
+	tarn_seq_destroy(seq);
+}
+
 /* A fresh engine each time: memory that grows with use grows again. */
-TEST_F_TIMEOUT(faults, every_call_of_steps, 240)
+static void fail_each(struct fixture_faults *self,
+		      const struct variant_faults *variant, bool is_ahead)
 {
 	uint32_t nr_failed = 0;
 
@@ -311,7 +441,7 @@ TEST_F_TIMEOUT(faults, every_call_of_steps, 240)
 		{
 			TH_LOG("%s", err);
 		}
-		if (!run_with_failure(self, variant, nth))
+		if (!run_with_failure(self, variant, nth, is_ahead))
 			break;
 		nr_failed++;
 		if (!variant->is_lost)
@@ -322,7 +452,17 @@ TEST_F_TIMEOUT(faults, every_call_of_steps, 240)
 		if (variant->window)
 			nth += 4; /* more layers, the same calls */
 	}
-	EXPECT_GT(nr_failed, 12);
+	EXPECT_GT(nr_failed, variant->is_lost ? 4 : 12);
+}
+
+TEST_F_TIMEOUT(faults, every_call_of_steps, 240)
+{
+	fail_each(self, variant, false);
+}
+
+TEST_F_TIMEOUT(faults, every_call_of_steps_that_are_begun_ahead, 240)
+{
+	fail_each(self, variant, true);
 }
 
 TEST_HARNESS_MAIN

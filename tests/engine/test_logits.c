@@ -101,6 +101,7 @@ static void run_chunk(struct tarn_engine *e, struct kv_seq *seq,
 	ASSERT_EQ(0, e->backend->ops->begin(e->backend, &batch));
 	model_forward(&e->model, e->backend);
 	ASSERT_EQ(0, e->backend->ops->submit(e->backend));
+	ASSERT_EQ(0, e->backend->ops->wait(e->backend));
 	for (uint32_t i = 0; i < batch.nr_out; i++)
 		golden_error_add(error, golden,
 				 golden_find(p, pos + out_rows[i]),

@@ -216,6 +216,49 @@ TEST_F_TIMEOUT(same_bits, whoever_runs_beside, 300)
 	tarn_engine_destroy(e);
 }
 
+/* Behind the prompt, @nr tokens of which each was on its way before the last one was known. */
+static void run_ahead(struct tarn_engine *e, struct tarn_seq *seq,
+		      const struct trace *want, uint32_t nr)
+{
+	const struct tarn_work work = { seq, 1 };
+	struct tarn_result r;
+
+	ASSERT_EQ(0, tarn_step_begin(e, &work, 1));
+	for (uint32_t n = 1; n <= nr; n++) {
+		if (n < nr) {
+			ASSERT_TRUE(tarn_step_may_begin(e));
+			ASSERT_EQ(0, tarn_step_begin(e, &work, 1));
+		}
+		ASSERT_EQ(0, tarn_step_end(e, &r));
+		ASSERT_EQ(0, r.status);
+		EXPECT_EQ(want->tokens[n], r.token);
+	}
+}
+
+TEST_F_TIMEOUT(same_bits, begun_before_the_last_one_ended, 300)
+{
+	struct tarn_engine *e = open_with(variant, 2);
+
+	for (uint32_t nr = 1; nr < NR_NEW; nr++) {
+		struct tarn_seq *seq = kit_seq(e, self->prompt.tokens,
+					       self->prompt.nr_tokens, NR_NEW,
+					       false);
+		struct tarn_result r = { 0 };
+		const float *logits;
+
+		while (!r.has_token)
+			r = kit_step(e, seq, 1024);
+		run_ahead(e, seq, &self->want, nr);
+		logits = tarn_step_logits(e, 0);
+		ASSERT_TRUE(logits != NULL);
+		EXPECT_EQ(0,
+			  memcmp(self->want.logits + (size_t)nr * self->n_vocab,
+				 logits, self->n_vocab * sizeof(float)));
+		tarn_seq_destroy(seq);
+	}
+	tarn_engine_destroy(e);
+}
+
 TEST_F_TIMEOUT(same_bits, after_a_prefix_hit_of_any_length, 300)
 {
 	static const uint32_t lengths[] = { 1,	 15,  16,  17,	48,
