@@ -36,11 +36,16 @@ static void fork_jobs(struct run *run)
 }
 
 /* Tokens that a step may compute of the lane. */
-static uint32_t pending_of(const struct job *job, uint32_t lane)
+static uint32_t pending_of(const struct job *job, uint32_t index)
 {
-	uint32_t nr = tarn_seq_pending(job->lanes[lane].seq);
+	const struct lane *lane = &job->lanes[index];
+	uint32_t nr = tarn_seq_pending(lane->seq);
 
-	return tarn_seq_scores(job->lanes[lane].seq) && nr > TARN_MAX_SCORED ?
+	/* A step that was begun draws its last one. */
+	if (lane->nr_drawn && lane->nr_generated + lane->nr_drawn >=
+				      job->request->params.max_tokens)
+		return 0;
+	return tarn_seq_scores(lane->seq) && nr > TARN_MAX_SCORED ?
 		       TARN_MAX_SCORED :
 		       nr;
 }
@@ -54,7 +59,7 @@ static uint32_t list_lanes(struct run *run)
 		for (uint32_t i = 0; i < job->nr_lanes; i++) {
 			if (!job->lanes[i].seq)
 				continue;
-			run->slots[nr] = (struct slot){ job, i };
+			run->slots[nr] = (struct slot){ .job = job, .lane = i };
 			run->seqs[nr] = (struct sched_seq){
 				.nr_pending = pending_of(job, i),
 				.nr_keep = job_wants_fork(job) ? 1 : 0,
@@ -65,28 +70,28 @@ static uint32_t list_lanes(struct run *run)
 	return nr;
 }
 
-/* Fills work from the lanes; answers the number of entries. */
-static uint32_t compose(struct run *run, uint32_t *out_tokens,
-			uint32_t *out_decodes)
+/* Fills work and the step's slots from the lanes. */
+static void compose(struct run *run, struct begun_step *step)
 {
-	uint32_t nr_lanes = list_lanes(run), nr = 0;
+	uint32_t nr_lanes = list_lanes(run);
 
-	*out_decodes = 0;
-	*out_tokens = sched_compose(run->seqs, nr_lanes, run->budget,
-				    run->nr_steps, run->chunks);
+	step->nr = step->nr_decodes = 0;
+	step->nr_tokens = sched_compose(run->seqs, nr_lanes, run->budget,
+					run->nr_steps, run->chunks);
 	for (uint32_t i = 0; i < nr_lanes; i++) {
-		const struct slot *slot = &run->slots[i];
+		struct slot *slot = &run->slots[i];
+		const struct lane *lane = &slot->job->lanes[slot->lane];
 
 		if (run->chunks[i] == 0)
 			continue;
-		*out_decodes += slot->job->lanes[slot->lane].nr_generated > 0;
-		run->work[nr] = (struct tarn_work){
-			.seq = slot->job->lanes[slot->lane].seq,
+		slot->draws = run->chunks[i] == tarn_seq_pending(lane->seq);
+		step->nr_decodes += lane->nr_generated + lane->nr_drawn > 0;
+		run->work[step->nr] = (struct tarn_work){
+			.seq = lane->seq,
 			.nr_tokens = run->chunks[i],
 		};
-		run->work_slots[nr++] = i;
+		step->slots[step->nr++] = *slot;
 	}
-	return nr;
 }
 
 static void finish_job(struct run *run, struct job *job)
@@ -102,35 +107,26 @@ static void finish_job(struct run *run, struct job *job)
 	job_destroy(job);
 }
 
-/* Lanes of a job that failed are still in this step's list: they are passed over. */
-static void forget_slots(struct run *run, uint32_t from, uint32_t nr,
-			 const struct job *job)
+static void take_results(struct run *run, const struct begun_step *step)
 {
-	for (uint32_t i = from; i < nr; i++) {
-		if (run->slots[run->work_slots[i]].job == job)
-			run->slots[run->work_slots[i]].job = NULL;
-	}
-}
-
-static void take_results(struct run *run, uint32_t nr)
-{
-	for (uint32_t i = 0; i < nr; i++) {
+	for (uint32_t i = 0; i < step->nr; i++) {
 		const struct tarn_result *result = &run->results[i];
-		struct slot *slot = &run->slots[run->work_slots[i]];
+		const struct slot *slot = &step->slots[i];
 		struct job *job = slot->job;
 		int rc = result->status;
 
-		if (!job)
+		/* Gone since the step was begun, or ended by the one before. */
+		if (!job || !job->lanes[slot->lane].seq)
 			continue;
+		job->lanes[slot->lane].nr_drawn -= slot->draws;
 		if (rc == 0 && result->has_token) {
 			atomic_store(&job->request->state, REQUEST_DECODING);
 			rc = job_take(job, slot->lane, result, run->engine,
 				      &run->out_tail);
 			if (rc == 0 && !job->lanes[slot->lane].seq)
-				run->is_blocked = false;
+				run_note_leaver(run);
 		}
 		if (rc != 0) {
-			forget_slots(run, i + 1, nr, job);
 			run_fail_job_errno(run, job, rc);
 		} else if (job->nr_open == 0) {
 			finish_job(run, job);
@@ -138,37 +134,89 @@ static void take_results(struct run *run, uint32_t nr)
 	}
 }
 
-/* Return: 0, or -errno when the engine is of no more use. */
-static int step(struct run *run)
+/* Return: 0, or -errno: nothing was begun, and only those of this batch pay for it. */
+static int begin(struct run *run)
 {
-	uint32_t nr, nr_tokens, nr_decodes;
-	uint64_t start_ns, ns;
+	struct begun_step *step = run_begun(run, run->nr_begun);
 	int rc;
 
 	fork_jobs(run);
-	nr = compose(run, &nr_tokens, &nr_decodes);
-	if (nr == 0)
+	compose(run, step);
+	if (step->nr == 0)
 		return 0;
-	run->nr_steps++;
-	PROBE_STEP_BEGIN(run->nr_steps, nr, nr_tokens);
-	start_ns = clock_ns();
-	rc = tarn_step(run->engine, run->work, nr, run->results);
-	ns = clock_ns() - start_ns;
-	PROBE_STEP_END(run->nr_steps, nr_tokens, nr_decodes, nr - nr_decodes,
-		       ns);
-	metrics_observe(run->driver->metrics, METRICS_STEP, ns);
-	metrics_observe(run->driver->metrics, METRICS_STEP_TOKENS, nr_tokens);
-	if (rc == -EIO)
-		return rc;
-	if (rc != 0) {
-		/* Nothing was computed: only those of this batch pay for it. */
-		for (uint32_t i = 0; i < nr; i++) {
-			run->results[i].status = rc;
-			run->results[i].has_token = false;
-		}
+	step->id = ++run->nr_steps;
+	PROBE_STEP_BEGIN(step->id, step->nr, step->nr_tokens);
+	step->start_ns = clock_ns();
+	for (uint32_t i = 0; i < step->nr; i++) {
+		const struct slot *slot = &step->slots[i];
+
+		slot->job->lanes[slot->lane].nr_drawn += slot->draws;
 	}
-	take_results(run, nr);
+	rc = tarn_step_begin(run->engine, run->work, step->nr);
+	if (rc != 0) {
+		for (uint32_t i = 0; i < step->nr; i++)
+			run->results[i] = (struct tarn_result){ .status = rc };
+		take_results(run, step);
+		return rc;
+	}
+	run->nr_begun++;
 	return 0;
+}
+
+static void shift(struct run *run)
+{
+	run->first_begun = (run->first_begun + 1) % MAX_STEPS;
+	run->nr_begun--;
+}
+
+/* The step that was begun first. Return: 0, or -errno when the engine is of no more use. */
+static int finish(struct run *run)
+{
+	const struct begun_step *step = run_begun(run, 0);
+	int rc = tarn_step_end(run->engine, run->results);
+	uint64_t now_ns = clock_ns();
+	/* What it had the device for: the one before may have run until just now. */
+	uint64_t from_ns = step->start_ns > run->last_end_ns ? step->start_ns :
+							       run->last_end_ns;
+
+	run->last_end_ns = now_ns;
+	PROBE_STEP_END(step->id, step->nr_tokens, step->nr_decodes,
+		       step->nr - step->nr_decodes, now_ns - from_ns);
+	metrics_observe(run->driver->metrics, METRICS_STEP, now_ns - from_ns);
+	metrics_observe(run->driver->metrics, METRICS_STEP_TOKENS,
+			step->nr_tokens);
+	shift(run);
+	if (run->is_leaving)
+		run->is_blocked = run->is_leaving = false;
+	if (rc != 0)
+		return rc;
+	take_results(run, step);
+	return 0;
+}
+
+/*
+ * The next step is begun while the one before is computed, where the engine says that it may: the
+ * device has it before it is through, and what its tokens give to do is done meanwhile. Who comes
+ * or goes waits for two steps at most, the one that runs and the one behind it. Return: 0, or
+ * -errno when the engine is of no more use.
+ */
+static int step(struct run *run)
+{
+	const uint64_t nr_before = run->nr_steps;
+	bool goes_on;
+	int rc = begin(run);
+
+	goes_on = rc == 0 && run->nr_steps > nr_before &&
+		  tarn_engine_info(run->engine)->runs_ahead;
+	if (rc != -EIO)
+		rc = 0;
+	while (rc == 0 && run->nr_begun &&
+	       !(goes_on && run->nr_begun == 1 &&
+		 tarn_step_may_begin(run->engine))) {
+		rc = finish(run);
+		run_flush(run);
+	}
+	return rc;
 }
 
 /* ---- the thread ----------------------------------------------------------------- */
@@ -189,10 +237,15 @@ static int run_init(struct run *run, struct driver *driver)
 	run->seqs = calloc(run->nr_slots, sizeof(*run->seqs));
 	run->chunks = calloc(run->nr_slots, sizeof(*run->chunks));
 	run->work = calloc(run->nr_slots, sizeof(*run->work));
-	run->work_slots = calloc(run->nr_slots, sizeof(*run->work_slots));
 	run->results = calloc(run->nr_slots, sizeof(*run->results));
+	for (uint32_t i = 0; i < MAX_STEPS; i++) {
+		run->begun[i].slots =
+			calloc(run->nr_slots, sizeof(*run->begun[i].slots));
+		if (!run->begun[i].slots)
+			return -ENOMEM;
+	}
 	return run->slots && run->seqs && run->chunks && run->work &&
-			       run->work_slots && run->results ?
+			       run->results ?
 		       0 :
 		       -ENOMEM;
 }
@@ -203,7 +256,8 @@ static void run_deinit(struct run *run)
 	free(run->seqs);
 	free(run->chunks);
 	free(run->work);
-	free(run->work_slots);
+	for (uint32_t i = 0; i < MAX_STEPS; i++)
+		free(run->begun[i].slots);
 	free(run->results);
 }
 
@@ -259,7 +313,7 @@ static int run_steps(struct run *run)
 	int rc = 0;
 
 	while (rc == 0) {
-		bool is_idle = !run->jobs && !run->waiting;
+		bool is_idle = !run->jobs && !run->waiting && !run->nr_begun;
 		bool is_draining = atomic_load(&driver->is_draining);
 
 		if (is_idle && is_draining)
@@ -283,6 +337,9 @@ static void fail_everything(struct run *run, int rc)
 
 	api_fail(&error, 500, NULL, "engine_error", "the engine failed: %s",
 		 strerror(-rc));
+	/* What sequences have is theirs alone then. */
+	for (; run->nr_begun; shift(run))
+		(void)tarn_step_end(run->engine, run->results);
 	while (run->jobs)
 		run_fail_job(run, run->jobs, &error);
 	run_receive(run, queue_take(&run->driver->inbox));

@@ -2,7 +2,8 @@
 /*
  * The driver: the one thread that makes the engine change. It loads the model,
  * then lets requests in, composes steps by schedule.h, turns sampled tokens
- * into text and sends it to the event thread's queue. It never waits for a
+ * into text and sends it to the event thread's queue. Where the engine computes beside the
+ * host it begins a step before the last one ended. It never waits for a
  * client: who reads slowly is cut off by the event thread.
  */
 #ifndef TARN_DAEMON_DRIVER_H

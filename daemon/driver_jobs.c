@@ -76,7 +76,14 @@ void run_unlink_job(struct run *run, struct job *job)
 		run->jobs_tail = link;
 	atomic_fetch_sub(&run->driver->nr_running,
 			 job->request->params.nr_choices);
-	run->is_blocked = false;
+	for (uint32_t s = 0; s < MAX_STEPS; s++) {
+		struct begun_step *step = &run->begun[s];
+
+		for (uint32_t i = 0; i < step->nr; i++)
+			if (step->slots[i].job == job)
+				step->slots[i].job = NULL;
+	}
+	run_note_leaver(run);
 }
 
 void run_fail_job(struct run *run, struct job *job,
@@ -275,7 +282,7 @@ void run_admit(struct run *run)
 			return;
 		rc = open_sequence(run, request, &seq, &error);
 		/* With nothing running nobody will give memory back: then it is an answer. */
-		if (rc == -EAGAIN && run->jobs) {
+		if (rc == -EAGAIN && (run->jobs || run->nr_begun)) {
 			run->is_blocked = true;
 			return;
 		}

@@ -13,8 +13,19 @@
 
 /* Where a lane of the composed batch comes from. */
 struct slot {
-	struct job *job;
+	struct job *job; /* NULL: gone since */
 	uint32_t lane;
+	bool draws; /* a token, in this step */
+};
+
+enum { MAX_STEPS = 2 }; /* that were begun and did not end */
+
+/* A step that was begun. */
+struct begun_step {
+	struct slot *slots; /* [nr], by entry of its work */
+	uint32_t nr, nr_tokens, nr_decodes;
+	uint64_t id; /* it counts steps, from 1 */
+	uint64_t start_ns;
 };
 
 struct run {
@@ -24,16 +35,36 @@ struct run {
 	struct job *jobs, **jobs_tail; /* in order of arrival */
 	struct queue_item *waiting, **waiting_tail; /* requests, likewise */
 	bool is_blocked; /* the first of waiting found no memory since the last sequence ended */
+	/*
+	 * Sequences ended while a step was begun: their memory comes back when it ends, and
+	 * is_blocked is looked at again.
+	 */
+	bool is_leaving;
 	uint64_t nr_steps;
+	struct begun_step begun[MAX_STEPS];
+	uint32_t first_begun, nr_begun; /* a ring */
+	uint64_t last_end_ns;
 	uint32_t nr_slots; /* size of the arrays below */
 	struct slot *slots;
 	struct sched_seq *seqs;
 	uint32_t *chunks;
 	struct tarn_work *work;
-	uint32_t *work_slots;
 	struct tarn_result *results;
 	struct queue_item *out, **out_tail; /* replies of this round */
 };
+
+/* Number @i of the steps that were begun, the first one first; behind the last: a place. */
+static inline struct begun_step *run_begun(struct run *run, uint32_t i)
+{
+	return &run->begun[(run->first_begun + i) % MAX_STEPS];
+}
+
+/* A sequence ended: its memory is there, or will be. */
+static inline void run_note_leaver(struct run *run)
+{
+	run->is_blocked = false;
+	run->is_leaving = run->nr_begun > 0;
+}
 
 /* A reply joins those of this round; NULL is one that found no memory. */
 void run_post(struct run *run, struct reply *reply);

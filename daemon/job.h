@@ -23,6 +23,7 @@ struct lane {
 		nr_tops_size; /* of the delta's arrays */
 	uint32_t nr_generated;
 	uint64_t last_ns; /* of its last token */
+	uint32_t nr_drawn; /* tokens of steps that were begun, to be taken when those end */
 };
 
 struct job {

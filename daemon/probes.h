@@ -16,6 +16,8 @@
  *	step_end(step, tokens, decodes, prompts, ns)	sequences that decoded, that read prompts
  *	load_begin(path)				a C string
  *	load_end(errno, ns)				0 when the model is there
+ *
+ * A step may begin before the last one ended; the ns of its end count from there then.
  */
 #ifndef TARN_DAEMON_PROBES_H
 #define TARN_DAEMON_PROBES_H

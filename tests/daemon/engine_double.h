@@ -34,6 +34,10 @@ static const char *double_template =
 /* When set, token 1 is a control token with this text. */
 static const char *double_control;
 static unsigned int double_step_us;
+/* A step may be begun behind another one, as on a GPU. */
+static bool double_runs_ahead;
+/* The device is lost: every step ends with -EIO. */
+static atomic_bool double_is_lost;
 static unsigned int double_load_us;
 static int32_t double_poison =
 	-1; /* a prompt with this token fails when it is computed */
@@ -42,9 +46,23 @@ static int32_t double_poison =
 static atomic_uint double_nr_seqs, double_nr_steps, double_max_batch,
 	double_max_seqs;
 static atomic_uint double_used_tokens;
+static atomic_uint double_nr_ahead; /* steps that were begun behind another one */
+static atomic_uint double_nr_wasted; /* rows of sequences that had ended */
+
+enum { DOUBLE_MAX_STEPS = 2, DOUBLE_MAX_WORK = 256 };
+
+/* A step that was begun. */
+struct double_step {
+	struct tarn_work work[DOUBLE_MAX_WORK];
+	bool draws[DOUBLE_MAX_WORK];
+	uint32_t nr;
+	bool may_be_followed;
+};
 
 struct tarn_engine {
 	struct tarn_engine_info info;
+	struct double_step steps[DOUBLE_MAX_STEPS]; /* the oldest first */
+	uint32_t nr_begun;
 	char bytes[256]; /* the pieces of the byte tokens */
 	struct tarn_template *template; /* the real thing, of double_template */
 };
@@ -52,7 +70,8 @@ struct tarn_engine {
 struct tarn_seq {
 	struct tarn_seq_params params;
 	uint32_t nr_done, len, choice, kept;
-	bool is_poisoned;
+	uint32_t nr_unread, nr_steps;
+	bool is_poisoned, is_gone;
 	struct tarn_score scores[512]; /* with score_prompt: -1/4, -2/4 ... */
 };
 
@@ -90,6 +109,7 @@ int tarn_engine_create(const struct tarn_engine_options *options,
 		.model_ctx_tokens = double_ctx_tokens,
 		.nr_vocab = DOUBLE_VOCAB,
 		.nr_threads = 1,
+		.runs_ahead = double_runs_ahead,
 		.max_batch_tokens = options->max_batch_tokens ?
 					    options->max_batch_tokens :
 					    double_batch_tokens,
@@ -107,8 +127,32 @@ int tarn_engine_create(const struct tarn_engine_options *options,
 	return 0;
 }
 
+static void double_free(struct tarn_seq *seq)
+{
+	atomic_fetch_sub(&double_nr_seqs, 1);
+	atomic_fetch_sub(&double_used_tokens, seq->kept);
+	free(seq);
+}
+
+/* The oldest step is over. */
+static void double_shift(struct tarn_engine *engine)
+{
+	const struct double_step *step = &engine->steps[0];
+
+	for (uint32_t i = 0; i < step->nr; i++) {
+		struct tarn_seq *seq = step->work[i].seq;
+
+		if (--seq->nr_steps == 0 && seq->is_gone)
+			double_free(seq);
+	}
+	engine->steps[0] = engine->steps[1];
+	engine->nr_begun--;
+}
+
 void tarn_engine_destroy(struct tarn_engine *engine)
 {
+	while (engine && engine->nr_begun)
+		double_shift(engine);
 	if (engine)
 		tarn_template_close(engine->template);
 	free(engine);
@@ -349,9 +393,10 @@ void tarn_seq_destroy(struct tarn_seq *seq)
 {
 	if (!seq)
 		return;
-	atomic_fetch_sub(&double_nr_seqs, 1);
-	atomic_fetch_sub(&double_used_tokens, seq->kept);
-	free(seq);
+	if (seq->nr_steps)
+		seq->is_gone = true;
+	else
+		double_free(seq);
 }
 
 const struct tarn_score *tarn_seq_scores(const struct tarn_seq *seq)
@@ -367,7 +412,7 @@ uint32_t tarn_seq_cached(const struct tarn_seq *seq)
 
 uint32_t tarn_seq_pending(const struct tarn_seq *seq)
 {
-	return seq->len - seq->nr_done;
+	return seq->len + seq->nr_unread - seq->nr_done;
 }
 
 uint32_t tarn_seq_len(const struct tarn_seq *seq)
@@ -398,37 +443,98 @@ static void double_sample(struct tarn_seq *seq, struct tarn_result *result)
 	seq->len++;
 }
 
-int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
-	      uint32_t nr, struct tarn_result *out_results)
+static int double_check(const struct tarn_engine *engine,
+			const struct tarn_work *work, uint32_t nr)
 {
 	uint32_t total = 0;
 
-	usleep(double_step_us);
 	for (uint32_t i = 0; i < nr; i++) {
 		total += work[i].nr_tokens;
 		if (work[i].seq->params.score_prompt &&
 		    work[i].nr_tokens > TARN_MAX_SCORED)
 			return -EINVAL;
-		if (work[i].nr_tokens == 0 ||
+		if (work[i].seq->is_gone || work[i].nr_tokens == 0 ||
 		    work[i].nr_tokens > tarn_seq_pending(work[i].seq))
 			return -EINVAL;
 	}
-	if (total > engine->info.max_batch_tokens)
+	if (total > engine->info.max_batch_tokens || nr > DOUBLE_MAX_WORK)
 		return -EINVAL;
 	if (total > atomic_load(&double_max_batch))
 		atomic_store(&double_max_batch, total);
-	atomic_fetch_add(&double_nr_steps, 1);
-	for (uint32_t i = 0; i < nr; i++) {
-		out_results[i] = (struct tarn_result){ 0 };
-		if (work[i].seq->is_poisoned) {
-			out_results[i].status = -EIO;
-			continue;
-		}
-		work[i].seq->nr_done += work[i].nr_tokens;
-		if (tarn_seq_pending(work[i].seq) == 0)
-			double_sample(work[i].seq, &out_results[i]);
-	}
 	return 0;
+}
+
+bool tarn_step_may_begin(const struct tarn_engine *engine)
+{
+	return !engine->nr_begun ||
+	       (engine->nr_begun < DOUBLE_MAX_STEPS &&
+		engine->steps[engine->nr_begun - 1].may_be_followed);
+}
+
+int tarn_step_begin(struct tarn_engine *engine, const struct tarn_work *work,
+		    uint32_t nr)
+{
+	struct double_step *step = &engine->steps[engine->nr_begun];
+
+	if (!tarn_step_may_begin(engine))
+		return -EBUSY;
+	if (double_check(engine, work, nr))
+		return -EINVAL;
+	atomic_fetch_add(&double_nr_steps, 1);
+	atomic_fetch_add(&double_nr_ahead, engine->nr_begun);
+	memcpy(step->work, work, nr * sizeof(*work));
+	step->nr = nr;
+	step->may_be_followed = true;
+	for (uint32_t i = 0; i < nr; i++) {
+		struct tarn_seq *seq = work[i].seq;
+
+		step->may_be_followed &= !seq->is_poisoned &&
+					 !seq->params.sampling.grammar &&
+					 seq->nr_done >= seq->params.nr_prompt;
+		seq->nr_steps++;
+		seq->nr_done += work[i].nr_tokens;
+		step->draws[i] = tarn_seq_pending(seq) == 0;
+		seq->nr_unread += step->draws[i];
+	}
+	engine->nr_begun++;
+	return 0;
+}
+
+int tarn_step_end(struct tarn_engine *engine, struct tarn_result *out_results)
+{
+	const struct double_step *step = &engine->steps[0];
+
+	if (!engine->nr_begun)
+		return -EINVAL;
+	usleep(double_step_us);
+	if (atomic_load(&double_is_lost)) {
+		double_shift(engine);
+		return -EIO;
+	}
+	for (uint32_t i = 0; i < step->nr; i++) {
+		struct tarn_seq *seq = step->work[i].seq;
+
+		out_results[i] = (struct tarn_result){ 0 };
+		seq->nr_unread -= step->draws[i];
+		if (seq->is_gone) {
+			/* Nobody has a use for what is said of it. */
+			out_results[i].status = -EIO;
+			atomic_fetch_add(&double_nr_wasted, 1);
+		} else if (seq->is_poisoned)
+			out_results[i].status = -EIO;
+		else if (step->draws[i])
+			double_sample(seq, &out_results[i]);
+	}
+	double_shift(engine);
+	return 0;
+}
+
+int tarn_step(struct tarn_engine *engine, const struct tarn_work *work,
+	      uint32_t nr, struct tarn_result *out_results)
+{
+	int rc = engine->nr_begun ? -EBUSY : tarn_step_begin(engine, work, nr);
+
+	return rc ? rc : tarn_step_end(engine, out_results);
 }
 
 const float *tarn_step_logits(const struct tarn_engine *engine, uint32_t i)

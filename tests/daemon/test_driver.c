@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The driver thread with a double of the engine: admission, batching, choices,
- * cancelling, failures, draining. Replies are read from its queue.
+ * cancelling, failures, draining, with steps one by one and begun ahead. Replies are read from
+ * its queue.
  */
 #include <math.h>
 
@@ -38,6 +39,14 @@ static struct reply *next_reply(struct fixture_driver *self)
 	return reply;
 }
 
+FIXTURE_VARIANT(driver)
+{
+	bool runs_ahead;
+};
+
+FIXTURE_VARIANT_ADD(driver, one_by_one){ .runs_ahead = false };
+FIXTURE_VARIANT_ADD(driver, ahead){ .runs_ahead = true };
+
 FIXTURE_SETUP(driver)
 {
 	const struct tarn_engine_options options = { .model_path = "m.gguf" };
@@ -48,6 +57,7 @@ FIXTURE_SETUP(driver)
 	double_step_us = 200;
 	double_kv_tokens = 1000;
 	double_poison = 'P';
+	double_runs_ahead = variant->runs_ahead;
 	ASSERT_EQ(0,
 		  driver_init(&self->driver, &options, &self->replies, NULL));
 	reply = next_reply(self);
@@ -57,6 +67,7 @@ FIXTURE_SETUP(driver)
 
 FIXTURE_TEARDOWN(driver)
 {
+	(void)variant;
 	driver_drain(&self->driver, true);
 	driver_deinit(&self->driver);
 	for (struct queue_item *item = self->pending; item;) {
@@ -178,6 +189,13 @@ static void forget(struct request *request, struct outcome *outcome)
 	request_put(request);
 }
 
+static bool wait_for_seqs(uint32_t nr)
+{
+	for (int i = 0; i < 2000 && atomic_load(&double_nr_seqs) != nr; i++)
+		usleep(1000);
+	return atomic_load(&double_nr_seqs) == nr;
+}
+
 TEST_F(driver, an_answer_ends_with_the_end_token)
 {
 	struct request *request = make(self, "hello", 100);
@@ -203,6 +221,64 @@ TEST_F(driver, max_tokens_ends_with_length)
 	EXPECT_EQ(FINISH_LENGTH, outcome.finish[0]);
 	EXPECT_EQ(7, outcome.nr_tokens);
 	forget(request, &outcome);
+}
+
+TEST_F(driver, steps_are_begun_ahead_where_the_engine_runs_beside_the_host)
+{
+	struct request *requests[2] = { make(self, "hello", 7),
+					make(self, "hello", 100) };
+	static struct outcome outcomes[2];
+
+	/* The length is known ahead: no row too many. */
+	submit(self, requests[0]);
+	collect(self, requests, 1, outcomes);
+	ASSERT_TRUE(wait_for_seqs(0));
+	EXPECT_EQ(7, atomic_load(&double_nr_steps));
+	EXPECT_EQ(0, atomic_load(&double_nr_wasted));
+	/* Behind each step but the prompt's, which another might have joined. */
+	EXPECT_EQ(variant->runs_ahead ? 5 : 0, atomic_load(&double_nr_ahead));
+	/* An end token is not: one row is computed for nothing. */
+	submit(self, requests[1]);
+	collect(self, requests + 1, 1, outcomes + 1);
+	expect_text(&outcomes[1].text[0], "The quick brown fox.");
+	ASSERT_TRUE(wait_for_seqs(0));
+	EXPECT_EQ(variant->runs_ahead, atomic_load(&double_nr_wasted));
+	for (uint32_t i = 0; i < 2; i++)
+		forget(requests[i], &outcomes[i]);
+}
+
+TEST_F(driver, a_grammar_holds_up_the_next_step)
+{
+	struct request *request = make(self, "hello", 12);
+	static struct outcome outcome;
+	char err[64];
+
+	ASSERT_EQ(0, tarn_grammar_create(self->driver.engine, TARN_GRAMMAR_GBNF,
+					 "fine", 4, &request->params.grammar,
+					 err, sizeof(err)));
+	request->params.sampling.grammar = request->params.grammar;
+	submit(self, request);
+	collect(self, &request, 1, &outcome);
+	EXPECT_EQ(12, outcome.nr_tokens);
+	EXPECT_EQ(0, atomic_load(&double_nr_ahead));
+	forget(request, &outcome);
+}
+
+/* What waits for memory that a step which is begun still holds is let in when that ends. */
+TEST_F(driver, memory_of_an_answer_comes_back_with_the_step_behind_it)
+{
+	struct request *requests[2] = { make(self, "hello", 900),
+					make(self, "hello", 900) };
+	static struct outcome outcomes[2];
+
+	for (uint32_t i = 0; i < 2; i++)
+		submit(self, requests[i]);
+	collect(self, requests, 2, outcomes);
+	for (uint32_t i = 0; i < 2; i++) {
+		EXPECT_EQ(200, outcomes[i].status);
+		expect_text(&outcomes[i].text[0], "The quick brown fox.");
+		forget(requests[i], &outcomes[i]);
+	}
 }
 
 TEST_F(driver, a_stop_string_ends_at_once)
@@ -389,14 +465,8 @@ TEST_F(driver, a_failing_sequence_harms_nobody_else)
 		forget(requests[i], &outcomes[i]);
 }
 
-static bool wait_for_seqs(uint32_t nr)
-{
-	for (int i = 0; i < 2000 && atomic_load(&double_nr_seqs) != nr; i++)
-		usleep(1000);
-	return atomic_load(&double_nr_seqs) == nr;
-}
-
-TEST_F(driver, a_cancelled_request_leaves_within_a_step)
+/* The end of what runs, and with it a step that was begun behind. */
+TEST_F(driver, a_cancelled_request_leaves_within_a_step_or_two)
 {
 	struct request *request = make(self, "hello", 900);
 	uint32_t nr_steps;
@@ -408,7 +478,8 @@ TEST_F(driver, a_cancelled_request_leaves_within_a_step)
 	atomic_store(&request->is_cancelled, true);
 	nr_steps = atomic_load(&double_nr_steps);
 	ASSERT_TRUE(wait_for_seqs(0));
-	EXPECT_LE(atomic_load(&double_nr_steps), nr_steps + 1);
+	EXPECT_LE(atomic_load(&double_nr_steps),
+		  nr_steps + 1 + variant->runs_ahead);
 	EXPECT_LT(atomic_load(&request->nr_generated_seen), 900);
 	request_put(request);
 }
@@ -431,6 +502,32 @@ TEST_F(driver, a_cancelled_request_leaves_the_queue)
 	ASSERT_TRUE(wait_for_seqs(0));
 	request_put(requests[0]);
 	request_put(requests[1]);
+}
+
+TEST_F(driver, a_lost_device_is_said_to_all_and_nothing_is_left)
+{
+	struct request *requests[3];
+	static struct outcome outcomes[3];
+	struct reply *reply;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		requests[i] = make(self, "hello", 300);
+		requests[i]->params.sampling.ignore_eos = true;
+		submit(self, requests[i]);
+	}
+	for (int i = 0; i < 2000 && atomic_load(&double_nr_steps) < 20; i++)
+		usleep(1000);
+	atomic_store(&double_is_lost, true);
+	collect(self, requests, 3, outcomes);
+	reply = next_reply(self);
+	EXPECT_EQ(REPLY_FATAL, reply->kind);
+	reply_destroy(reply);
+	/* Before the engine goes: no sequence waits for a step that nobody ends. */
+	EXPECT_EQ(0, atomic_load(&double_nr_seqs));
+	for (uint32_t i = 0; i < 3; i++) {
+		EXPECT_EQ(500, outcomes[i].status);
+		forget(requests[i], &outcomes[i]);
+	}
 }
 
 TEST_F(driver, draining_finishes_what_runs_and_refuses_what_waits)
