@@ -2,10 +2,14 @@
 /*
  * Speed of a whole model on the GPU: time to ready, prefill, decode at several
  * contexts, many sequences together from the first prompt to the last token.
- * Wall time of the engine's steps, sampling on the host included; medians.
+ * Wall time of the engine's steps, sampling on the host included; medians. A step that
+ * decodes is begun before the last one ended, or, for comparison, after it; its time is from
+ * end to end.
  *
  * Usage: bench_gpu --model FILE [--batch-tokens N] [--prefill N] [--contexts N,N,...]
  *                  [--growth] [--fork CONTEXT] [--together N --in N --out N]
+ *                  [--decodes N] [--one-by-one | --both]
+ * --both: each decode is measured one by one and ahead in turn, on the same sequences.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -18,6 +22,7 @@
 enum {
 	NR_PREFILLS = 5,
 	NR_DECODES = 100,
+	MAX_DECODES = 4096,
 	MAX_TOGETHER = 1024,
 	MAX_TIMES = 1 << 16,
 	NR_GROWTHS = 5,
@@ -26,13 +31,14 @@ enum {
 };
 
 struct config {
-	uint32_t prefill, together, in, out, fork;
-	bool growth;
+	uint32_t prefill, together, in, out, fork, decodes;
+	bool growth, both;
 	const char *contexts;
 };
 
 static struct tarn_engine *engine;
 static const struct tarn_engine_info *info;
+static bool is_ahead = true;
 
 static struct tarn_seq *open_seq_of(uint32_t nr_prompt, uint32_t max_new,
 				    uint32_t salt, uint32_t nr_choices)
@@ -66,12 +72,10 @@ static struct tarn_seq *open_seq(uint32_t nr_prompt, uint32_t max_new,
 	return open_seq_of(nr_prompt, max_new, salt, 1);
 }
 
-static double step(const struct tarn_work *work, uint32_t nr)
-{
-	static struct tarn_result results[MAX_TOGETHER];
-	double t = clock_s(CLOCK_MONOTONIC);
-	int rc = tarn_step(engine, work, nr, results);
+static struct tarn_result results[MAX_TOGETHER];
 
+static void must(int rc, uint32_t nr)
+{
 	for (uint32_t i = 0; i < nr && !rc; i++)
 		rc = results[i].status;
 	if (rc) {
@@ -79,7 +83,50 @@ static double step(const struct tarn_work *work, uint32_t nr)
 			strerror(-rc));
 		exit(1);
 	}
+}
+
+static double step(const struct tarn_work *work, uint32_t nr)
+{
+	double t = clock_s(CLOCK_MONOTONIC);
+
+	must(tarn_step(engine, work, nr, results), nr);
 	return clock_s(CLOCK_MONOTONIC) - t;
+}
+
+/* Steps of the same sequences, a token each. */
+static void decode(const struct tarn_work *work, uint32_t nr, double *times,
+		   uint32_t nr_steps)
+{
+	double last = clock_s(CLOCK_MONOTONIC), now;
+
+	if (is_ahead)
+		must(tarn_step_begin(engine, work, nr), 0);
+	for (uint32_t i = 0; i < nr_steps; i++) {
+		if (!is_ahead) {
+			must(tarn_step(engine, work, nr, results), nr);
+		} else {
+			if (i + 1 < nr_steps)
+				must(tarn_step_begin(engine, work, nr), 0);
+			must(tarn_step_end(engine, results), nr);
+		}
+		now = clock_s(CLOCK_MONOTONIC);
+		times[i] = now - last;
+		last = now;
+	}
+}
+
+static double mean(const double *times, uint32_t nr)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < nr; i++)
+		sum += times[i];
+	return sum / nr;
+}
+
+static const char *way(void)
+{
+	return is_ahead ? "ahead" : "one by one";
 }
 
 /* The prompt in chunks of a whole batch; the last one draws a token. */
@@ -114,20 +161,24 @@ static void bench_prefill(uint32_t nr)
 	       t * 1e3);
 }
 
-static void bench_decode(uint32_t context)
+static void bench_decode(const struct config *c, uint32_t context)
 {
-	struct tarn_seq *seq = open_seq(context, NR_DECODES + 1, 77);
+	uint32_t nr_ways = c->both ? 4 : 1, nr = c->decodes;
+	struct tarn_seq *seq = open_seq(context, nr * nr_ways + 1, 77);
 	struct tarn_work work = { seq, 1 };
-	double times[NR_DECODES];
+	static double times[MAX_DECODES];
 
 	prefill(seq, context);
-	for (int i = 0; i < NR_DECODES; i++)
-		times[i] = step(&work, 1);
-	printf("decode at %6u             %9.1f tok/s  %9.3f ms  p99 %.3f\n",
-	       context, 1 / quantile(times, NR_DECODES, 0.5),
-	       quantile(times, NR_DECODES, 0.5) * 1e3,
-	       quantile(times, NR_DECODES, 0.99) * 1e3);
-	fflush(stdout);
+	for (uint32_t i = 0; i < nr_ways; i++) {
+		if (c->both)
+			is_ahead = i % 2;
+		decode(&work, 1, times, nr);
+		printf("decode at %6u  %-10s %9.1f tok/s  %9.3f ms  mean %.3f  p99 %.3f\n",
+		       context, way(), 1 / quantile(times, nr, 0.5),
+		       quantile(times, nr, 0.5) * 1e3, mean(times, nr) * 1e3,
+		       quantile(times, nr, 0.99) * 1e3);
+		fflush(stdout);
+	}
 	tarn_seq_destroy(seq);
 }
 
@@ -138,8 +189,7 @@ static void growth_run(double *times, int nr)
 	struct tarn_work work = { seq, 1 };
 
 	prefill(seq, 128);
-	for (int i = 0; i < nr; i++)
-		times[i] = step(&work, 1);
+	decode(&work, 1, times, (uint32_t)nr);
 	tarn_seq_destroy(seq);
 }
 
@@ -159,9 +209,10 @@ static void bench_growth(void)
 		growth_run(fresh + i * GROWTH_STEPS, GROWTH_STEPS);
 		growth_run(warm + i * GROWTH_STEPS, GROWTH_STEPS);
 	}
-	printf("decode of %d tokens, memory made on the way / there before: median %.3f / %.3f ms, "
-	       "p99 %.3f / %.3f, p999 %.3f / %.3f; %.1f MiB were given back between\n",
-	       GROWTH_STEPS, quantile(fresh, (size_t)nr, 0.5) * 1e3,
+	printf("decode of %d tokens, %s, memory made on the way / there before: "
+	       "median %.3f / %.3f ms, p99 %.3f / %.3f, p999 %.3f / %.3f; "
+	       "%.1f MiB were given back between\n",
+	       GROWTH_STEPS, way(), quantile(fresh, (size_t)nr, 0.5) * 1e3,
 	       quantile(warm, (size_t)nr, 0.5) * 1e3,
 	       quantile(fresh, (size_t)nr, 0.99) * 1e3,
 	       quantile(warm, (size_t)nr, 0.99) * 1e3,
@@ -206,20 +257,19 @@ static void bench_together(const struct config *c)
 {
 	static struct tarn_work work[MAX_TOGETHER];
 	static double times[MAX_TIMES];
-	double in = 0, out = 0;
+	double in = 0, out;
 	uint32_t nr_steps = c->out - 1 < MAX_TIMES ? c->out - 1 : MAX_TIMES;
 
 	for (uint32_t i = 0; i < c->together; i++) {
 		work[i] = (struct tarn_work){ open_seq(c->in, c->out, i), 1 };
 		in += prefill(work[i].seq, c->in);
 	}
-	for (uint32_t i = 0; i < nr_steps; i++) {
-		times[i] = step(work, c->together);
-		out += times[i];
-	}
-	printf("%u x (%u in, %u out)   %9.0f tok/s out of all time  (in %.2f s = %.0f tok/s, "
+	out = clock_s(CLOCK_MONOTONIC);
+	decode(work, c->together, times, nr_steps);
+	out = clock_s(CLOCK_MONOTONIC) - out;
+	printf("%u x (%u in, %u out) %s  %9.0f tok/s out of all time  (in %.2f s = %.0f tok/s, "
 	       "out %.2f s = %.0f tok/s; a step %.2f ms, p99 %.2f)\n",
-	       c->together, c->in, nr_steps + 1,
+	       c->together, c->in, nr_steps + 1, way(),
 	       c->together * (nr_steps + 1.0) / (in + out), in,
 	       (double)c->together * c->in / in, out,
 	       (double)c->together * nr_steps / out,
@@ -242,6 +292,9 @@ static void parse(int argc, char **argv, struct tarn_engine_options *o,
 		{ "out", required_argument, NULL, 'o' },
 		{ "fork", required_argument, NULL, 'f' },
 		{ "growth", no_argument, NULL, 'g' },
+		{ "decodes", required_argument, NULL, 'd' },
+		{ "one-by-one", no_argument, NULL, '1' },
+		{ "both", no_argument, NULL, '2' },
 		{ 0 },
 	};
 	int opt;
@@ -278,6 +331,15 @@ static void parse(int argc, char **argv, struct tarn_engine_options *o,
 		case 'g':
 			c->growth = true;
 			break;
+		case 'd':
+			c->decodes = n < MAX_DECODES ? n : MAX_DECODES;
+			break;
+		case '1':
+			is_ahead = false;
+			break;
+		case '2':
+			c->both = true;
+			break;
 		default:
 			exit(2);
 		}
@@ -289,7 +351,11 @@ int main(int argc, char **argv)
 	struct tarn_engine_options o = { .device = TARN_DEVICE_CUDA,
 					 .max_batch_tokens = 2048 };
 	struct config c = {
-		.prefill = 8192, .contexts = "128,8192", .in = 1000, .out = 1000
+		.prefill = 8192,
+		.contexts = "128,8192",
+		.in = 1000,
+		.out = 1000,
+		.decodes = NR_DECODES,
 	};
 	char err[256];
 	double t;
@@ -313,15 +379,19 @@ int main(int argc, char **argv)
 	if (c.prefill)
 		bench_prefill(c.prefill);
 	for (const char *at = c.contexts; *at;) {
-		bench_decode((uint32_t)strtoul(at, (char **)&at, 10));
+		bench_decode(&c, (uint32_t)strtoul(at, (char **)&at, 10));
 		at += *at == ',';
 	}
-	if (c.growth)
-		bench_growth();
+	for (int i = 0; i < (c.both ? 2 : 1); i++) {
+		if (c.both)
+			is_ahead = i;
+		if (c.growth)
+			bench_growth();
+		if (c.together)
+			bench_together(&c);
+	}
 	if (c.fork)
 		bench_fork(c.fork);
-	if (c.together)
-		bench_together(&c);
 	tarn_engine_destroy(engine);
 	return 0;
 }
