@@ -32,16 +32,18 @@ static uint64_t pages_ahead(struct kvpool_mem *mem, uint64_t *out_first)
 	if (!mem->nr_committed || mem->is_protected || mem->is_volatile ||
 	    kvpool_to_pages(mem, mem->sealed_n) >= cm->frontier)
 		return 0;
-	/* Half of what may be ahead is there: no hurry. */
-	if (spare && spare >= target / 2)
+	/*
+	 * A quarter of what may be ahead is there: no hurry. Each time that access is given the
+	 * device loses its translations, and the step that runs some 150 us, however much is
+	 * mapped: so it is done seldom, and all at once.
+	 */
+	if (spare && spare >= target / 4)
 		return 0;
 	run = kvpool_map_run(NULL, mem->present, &first, kvpool_nr_pages(mem));
 	uint64_t pages = kvpool_cuda_allowance(mem, mem->nr_committed, 0, true);
 
 	*out_first = first;
-	pages = pages < run ? pages : run;
-	/* One handle: several would cost as much each. */
-	return pages ? kvpool_cuda_floor_power(pages) : 0;
+	return pages < run ? pages : run;
 }
 
 void kvpool_cuda_grown(struct kvpool_mem *mem, uint64_t end)

@@ -262,7 +262,8 @@ class OnTerminal(OwnTest):
         terminal.wait_for(">>> ")
         # A character of two bytes is one step of the cursor and one to delete; ^A: to the start.
         # Insert, page down, F5 and the ends of pasted text leave nothing behind.
-        terminal.type("hü\x1b[2~\x1b[6~ll\x1b[15~\x1b[200~p\x1b[201~\x02\x02\x02\x7fe\x06\x7f\x01/\n")
+        terminal.type("hü\x1b[2~\x1b[6~ll\x1b[15~\x1b[200~p\x1b[201~")
+        terminal.type("\x02\x02\x02\x7fe\x06\x7f\x01/\n")
         terminal.wait_for("/clear   forget")
         terminal.wait_for(">>> ")
         terminal.type("\x04")

@@ -248,6 +248,39 @@ static uint64_t grow(struct kvpool *pool, uint64_t nr_pages)
 	return creates;
 }
 
+static _Atomic uint64_t nr_accesses;
+
+static cuda_status count_accesses(const char *name)
+{
+	nr_accesses += !strcmp(name, "cuMemSetAccess");
+	return CUDA_OK;
+}
+
+/* The device loses its translations each time; the pages ahead come all at once. */
+TEST_TIMEOUT(growth_gives_access_seldom, 60)
+{
+	use_standin(GRANULE, 8ull << 30);
+	standin.fail = count_accesses;
+	struct kvpool *pool = open_growing(1000, 1000);
+	struct kvpool_buf *buf = create_ok(pool, 512);
+
+	ASSERT_EQ(0, commit(buf, 0, 64));
+	settle(pool);
+	uint64_t before = nr_accesses;
+
+	for (uint64_t n = 64; n < 256; n++) {
+		ASSERT_EQ(0, commit(buf, n, 1));
+		/* A page lasts many steps: the thread is done by the next. */
+		settle(pool);
+	}
+	/* From 64 to 256 by an eighth each time is twelve. */
+	TH_LOG("%llu times", (unsigned long long)(nr_accesses - before));
+	EXPECT_LE(nr_accesses - before, 18);
+	EXPECT_GE(nr_accesses - before, 8);
+	kvpool_buf_put(buf);
+	kvpool_put(pool);
+}
+
 TEST_TIMEOUT(growth_takes_few_handles_and_wastes_an_eighth, 120)
 {
 	use_standin(GRANULE, 8ull << 30);
