@@ -157,8 +157,12 @@ static int open_device(struct gpu_backend *gpu, uint32_t ordinal, char *err,
 		status = base->DevicePrimaryCtxRetain(&gpu->context,
 						      gpu->device);
 	if (status != CUDA_OK) {
-		snprintf(err, errlen, "device cuda: GPU %u: CUDA error %d",
-			 ordinal, status);
+		snprintf(err, errlen, "device cuda: GPU %u: %sCUDA error %d",
+			 ordinal,
+			 status == CUDA_OUT_OF_MEMORY ?
+				 "others hold all of its memory: " :
+				 "",
+			 status);
 		return cuda_errno(status);
 	}
 	return 0;

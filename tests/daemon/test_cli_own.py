@@ -108,7 +108,7 @@ class Own(OwnTest):
         self.ends(tarn("run", "--model", "/bin/sh", "x", **self.where), 3,
                   "tarn: /bin/sh: not a GGUF file", "")
         result = tarn("run", "--model", "/bin/sh", "--threads", "9999", "x", **self.where)
-        self.ends(result, 2, 'tarn: --threads: "9999" is not a number from 1 to 4096\n', "")
+        self.ends(result, 2, 'tarn: --threads: "9999" is not a number from 1 to 256\n', "")
         self.leaves_nothing()
 
     def test_a_gpu_that_is_not_there(self):

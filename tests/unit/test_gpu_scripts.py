@@ -144,15 +144,15 @@ OUTPUTS = {
         "peer cudnn prefill 8192: 905.1 us 580.1 TFLOP/s\n",
     "model":
         "prefill   8192 tokens            33700 tok/s     243.00 ms\n"
-        "decode at    128                 241.1 tok/s      4.404 ms  p99 5.1\n"
-        "decode at   8192                 217.1 tok/s      4.404 ms  p99 5.1\n"
+        "decode at    128  ahead          241.1 tok/s      4.404 ms  p99 5.1\n"
+        "decode at   8192  one by one     217.1 tok/s      4.404 ms  p99 5.1\n"
         "decode at  32768                 184.2 tok/s      4.404 ms  p99 5.1\n"
         "decode of 500 tokens behind 128, ahead, memory made on the way / there before: median "
         "4.519 / 4.515 ms, p99 4.662 / 4.567, p999 4.890 / 4.702; 394.0 MiB were given back\n"
         "decode of 500 tokens behind 2048, ahead, memory made on the way / there before: median "
         "4.519 / 4.515 ms, p99 4.600 / 4.567, p999 4.890 / 4.702; 394.0 MiB were given back\n"
         "fork at 32768 tokens: median 0.227 ms, p99 0.304; 4.00 MiB of new memory each\n"
-        "256 x (1000 in, 1000 out)        8358 tok/s out of all time  (in 7.31 s = 35021 tok/s, "
+        "256 x (1000 in, 1000 out) ahead  8358 tok/s out of all time  (in 7.31 s = 35021 tok/s, "
         "out 23.59 s = 10832 tok/s; a step 22.98 ms, p99 43.60)\n",
     "attach":
         "attach to 32768 tokens of a peer: first 9.00 ms, median 4.20, worst 9.00; then to a "
