@@ -694,19 +694,25 @@ TEST_F(ahead, a_sequence_without_memory_in_the_second_step_harms_nobody)
 		tarn_seq_destroy(fill[--nr_fill]);
 }
 
-TEST_F(ahead, sequences_are_destroyed_under_two_steps)
+/* A sequence goes while two of its steps are under way. */
+static void destroy_under_two_steps(struct fixture_ahead *self)
 {
 	static const int32_t prompt[] = { 5, 6, 7, 8 };
-	struct tarn_engine_stat stat;
-	struct tarn_seq *seq;
+	struct tarn_seq *seq = open_seq(self, prompt, 4, &greedy);
 
-	open_engine(self, variant);
-	seq = open_seq(self, prompt, 4, &greedy);
 	begin_ok(self, seq);
 	end_ok(self);
 	begin_ok(self, seq);
 	begin_ok(self, seq);
 	tarn_seq_destroy(seq);
+}
+
+TEST_F(ahead, sequences_are_destroyed_under_two_steps)
+{
+	struct tarn_engine_stat stat;
+
+	open_engine(self, variant);
+	destroy_under_two_steps(self);
 	for (uint32_t i = 0; i < 2; i++) {
 		tarn_engine_stat(self->engine, &stat);
 		EXPECT_EQ(1, stat.nr_seqs);
@@ -715,12 +721,7 @@ TEST_F(ahead, sequences_are_destroyed_under_two_steps)
 	tarn_engine_stat(self->engine, &stat);
 	EXPECT_EQ(0, stat.nr_seqs);
 	/* An engine does not wait for anybody to end what was begun. */
-	seq = open_seq(self, prompt, 4, &greedy);
-	begin_ok(self, seq);
-	end_ok(self);
-	begin_ok(self, seq);
-	begin_ok(self, seq);
-	tarn_seq_destroy(seq);
+	destroy_under_two_steps(self);
 	tarn_engine_destroy(self->engine);
 	self->engine = NULL;
 	standin_forget();
