@@ -68,6 +68,13 @@ bool api_find_breakers(const struct api_context *context, const json_t *body,
 /* What the answer has to look like; @params owns the grammar. */
 bool api_read_grammar(const struct api_context *context, const json_t *body,
 		      struct request_params *params, struct api_error *error);
+/* @what begins the message where the text is no grammar. */
+bool api_make_grammar(const struct api_context *context,
+		      enum tarn_grammar_kind kind, const char *text, size_t len,
+		      const char *field, const char *what,
+		      struct request_params *params, struct api_error *error);
+/* Of one that api_check_tools() has seen. */
+const char *api_tool_name(const json_t *tool);
 /* Tools of a chat and what the model may do with them. */
 bool api_read_tools(const struct api_context *context, const json_t *body,
 		    struct request_params *params, struct api_error *error);

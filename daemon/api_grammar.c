@@ -170,14 +170,32 @@ static bool grammar_text(const struct wanted *wanted, const char **out_text,
 	return true;
 }
 
+bool api_make_grammar(const struct api_context *context,
+		      enum tarn_grammar_kind kind, const char *text, size_t len,
+		      const char *field, const char *what,
+		      struct request_params *params, struct api_error *error)
+{
+	char reason[400] = "";
+	int rc = tarn_grammar_create(context->engine, kind, text, len,
+				     &params->grammar, reason, sizeof(reason));
+
+	if (rc == -ENOMEM)
+		return api_fail(error, 500, NULL, NULL, "out of memory");
+	if (rc != 0)
+		return api_fail(error, 400, field, "invalid_grammar", "%s: %s",
+				what, reason[0] ? reason : strerror(-rc));
+	params->sampling.grammar = params->grammar;
+	return true;
+}
+
 bool api_read_grammar(const struct api_context *context, const json_t *body,
 		      struct request_params *params, struct api_error *error)
 {
 	struct wanted wanted = { 0 };
-	char reason[400] = "", *dump = NULL;
 	const char *text = NULL;
+	char *dump = NULL;
 	size_t len = 0;
-	int rc;
+	bool is_good;
 
 	if (!find_wanted(body, &wanted, error))
 		return false;
@@ -185,15 +203,8 @@ bool api_read_grammar(const struct api_context *context, const json_t *body,
 		return true;
 	if (!grammar_text(&wanted, &text, &len, &dump, error))
 		return false;
-	rc = tarn_grammar_create(context->engine, wanted.kind, text, len,
-				 &params->grammar, reason, sizeof(reason));
+	is_good = api_make_grammar(context, wanted.kind, text, len, wanted.name,
+				   wanted.name, params, error);
 	free(dump);
-	if (rc == -ENOMEM)
-		return api_fail(error, 500, NULL, NULL, "out of memory");
-	if (rc != 0)
-		return api_fail(error, 400, wanted.name, "invalid_grammar",
-				"%s: %s", wanted.name,
-				reason[0] ? reason : strerror(-rc));
-	params->sampling.grammar = params->grammar;
-	return true;
+	return is_good;
 }

@@ -4,7 +4,6 @@
  * answer is calls in the form the model was trained on, and nothing else, with
  * arguments that follow the schema. toolparse.h takes them apart again.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,15 +52,15 @@ static json_t *parameters_of(const json_t *function)
 }
 
 /* What grammars of calls take for a tool; NULL without memory. */
-static json_t *tool_of(const struct form *form, const json_t *function)
+static json_t *tool_of(const struct form *form, const json_t *tool)
 {
-	const char *name = json_string_value(json_object_get(function, "name"));
 	const char *mark = strstr(form->head, "%s");
 	json_t *head = json_pack("s#++", form->head, (int)(mark - form->head),
-				 name, mark + strlen("%s"));
+				 api_tool_name(tool), mark + strlen("%s"));
 
 	return json_pack("{s:o, s:o, s:s}", "head", head, "parameters",
-			 parameters_of(function), "tail", form->tail);
+			 parameters_of(json_object_get(tool, "function")),
+			 "tail", form->tail);
 }
 
 /* @only: the one function that may be called; NULL: any. NULL without memory. */
@@ -76,14 +75,11 @@ static char *calls_text(const struct form *form, const json_t *tools,
 
 	json_array_foreach((json_t *)tools, i, tool)
 	{
-		const json_t *function = json_object_get(tool, "function");
-		const char *name =
-			json_string_value(json_object_get(function, "name"));
-
 		if (rc == 0)
 			rc = json_array_append_new(
-				list, !only || strcmp(name, only) == 0 ?
-					      tool_of(form, function) :
+				list, !only || strcmp(api_tool_name(tool),
+						      only) == 0 ?
+					      tool_of(form, tool) :
 					      json_null());
 	}
 	calls = json_pack("{s:s, s:s, s:s, s:b, s:o}", "begin", form->begin,
@@ -100,8 +96,8 @@ bool api_require_calls(const struct api_context *context, const json_t *tools,
 		       struct request_params *params, struct api_error *error)
 {
 	const struct form *form = form_of(params->tool_format);
-	char reason[400] = "", *text;
-	int rc;
+	char *text;
+	bool is_good;
 
 	if (params->grammar)
 		return api_fail(
@@ -111,17 +107,10 @@ bool api_require_calls(const struct api_context *context, const json_t *tools,
 	text = form ? calls_text(form, tools, only, is_parallel) : NULL;
 	if (!text)
 		return api_fail(error, 500, NULL, NULL, "out of memory");
-	rc = tarn_grammar_create(context->engine, TARN_GRAMMAR_TOOL_CALLS, text,
-				 strlen(text), &params->grammar, reason,
-				 sizeof(reason));
+	is_good = api_make_grammar(
+		context, TARN_GRAMMAR_TOOL_CALLS, text, strlen(text), "tools",
+		"tools cannot be called as their parameters ask", params,
+		error);
 	free(text);
-	if (rc == -ENOMEM)
-		return api_fail(error, 500, NULL, NULL, "out of memory");
-	if (rc != 0)
-		return api_fail(
-			error, 400, "tools", "invalid_grammar",
-			"tools cannot be called as their parameters ask: %s",
-			reason[0] ? reason : strerror(-rc));
-	params->sampling.grammar = params->grammar;
-	return true;
+	return is_good;
 }

@@ -15,6 +15,12 @@
 
 /* ---- requests ----------------------------------------------------------------------- */
 
+const char *api_tool_name(const json_t *tool)
+{
+	return json_string_value(
+		json_object_get(json_object_get(tool, "function"), "name"));
+}
+
 /* What tool_choice says. */
 struct choice {
 	bool is_offered; /* the model hears of the tools */
@@ -39,10 +45,7 @@ static bool read_named(const json_t *field, const json_t *tools,
 			"{\"type\": \"function\", \"function\": {\"name\": ...}}");
 	json_array_foreach((json_t *)tools, i, tool)
 	{
-		const char *name = json_string_value(json_object_get(
-			json_object_get(tool, "function"), "name"));
-
-		if (name && strcmp(name, out->only) == 0)
+		if (strcmp(api_tool_name(tool), out->only) == 0)
 			return true;
 	}
 	return api_fail(error, 400, "tool_choice", "invalid_value",
@@ -117,12 +120,10 @@ static char *names_of(const json_t *tools)
 
 	json_array_foreach((json_t *)tools, i, tool)
 	{
-		const json_t *name = json_object_get(
-			json_object_get(tool, "function"), "name");
+		const char *name = api_tool_name(tool);
 
 		if (rc == 0)
-			rc = text_append(&names, json_string_value(name),
-					 json_string_length(name) + 1);
+			rc = text_append(&names, name, strlen(name) + 1);
 	}
 	if (rc == 0)
 		rc = text_append(&names, "", 1);

@@ -4,6 +4,7 @@
  * other is refused. A field that was passed over in silence would give an
  * answer that its client did not ask for.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/api.h"
@@ -34,14 +35,13 @@ static const struct unbuilt {
 static bool is_neutral(const struct unbuilt *field, const json_t *value)
 {
 	switch (field->neutral) {
-	case NEUTRAL_EMPTY:
-		return json_is_array(value) && json_array_size(value) == 0;
 	case NEUTRAL_NUMBER:
 		return json_is_number(value) &&
 		       json_number_value(value) == field->number;
 	case NEUTRAL_BOOL:
 		return json_is_boolean(value) &&
 		       json_is_true(value) == (field->number != 0);
+	case NEUTRAL_EMPTY:
 	case NEUTRAL_NONE:
 		break;
 	}
@@ -58,6 +58,24 @@ static bool refuse(const char *name, const json_t *value,
 		 text ? text : "this kind");
 	free(text);
 	return false;
+}
+
+/* An array without anything in it. */
+static bool refuse_filled(const char *name, const json_t *value,
+			  struct api_error *error)
+{
+	if (!json_is_array(value))
+		return api_fail(error, 400, name, "invalid_type",
+				"%s must be an array", name);
+	return json_array_size(value) == 0 || refuse(name, value, error);
+}
+
+static bool check_value(const struct unbuilt *field, const json_t *value,
+			struct api_error *error)
+{
+	if (field->neutral == NEUTRAL_EMPTY)
+		return refuse_filled(field->name, value, error);
+	return is_neutral(field, value) || refuse(field->name, value, error);
 }
 
 /* Texts get what the model's tokenizer adds; templates write it themselves. */
@@ -78,11 +96,8 @@ static bool refuse_tools(const json_t *body, struct api_error *error)
 	const json_t *choice = api_get(body, "tool_choice");
 	const char *name = api_name(choice);
 
-	if (tools && !json_is_array(tools))
-		return api_fail(error, 400, "tools", "invalid_type",
-				"tools must be an array");
-	if (json_array_size(tools) > 0)
-		return refuse("tools", tools, error);
+	if (tools && !refuse_filled("tools", tools, error))
+		return false;
 	return !choice ||
 	       (name &&
 		(strcmp(name, "none") == 0 || strcmp(name, "auto") == 0)) ||
@@ -97,8 +112,8 @@ bool api_refuse_unbuilt(const json_t *body, enum request_kind kind,
 
 	for (size_t i = 0; i < sizeof(unbuilt) / sizeof(unbuilt[0]); i++) {
 		value = api_get(body, unbuilt[i].name);
-		if (value && !is_neutral(&unbuilt[i], value))
-			return refuse(unbuilt[i].name, value, error);
+		if (value && !check_value(&unbuilt[i], value, error))
+			return false;
 	}
 	if (kind == REQUEST_COMPLETION &&
 	    api_get(body, "max_completion_tokens"))

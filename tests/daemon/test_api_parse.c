@@ -245,7 +245,7 @@ TEST_F(api, what_is_not_built_must_have_its_type_all_the_same)
 	completion_err("{\"prompt\": \"a\", \"tools\": true}", 400, "tools",
 		       "must be an array");
 	completion_err("{\"prompt\": \"a\", \"functions\": \"f\"}", 400,
-		       "functions", "not supported");
+		       "functions", "must be an array");
 }
 
 TEST_F(api, what_is_not_built_is_refused_unless_neutral)
